@@ -53,7 +53,7 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/stream-dp demo $(DEMO_ARGS)
 
 test: lint
-	@echo "test: pytest, the ordinary tests: unit, statistical, pipeline, broker, the wheel; about 8 minutes on two cores"
+	@echo "test: pytest, the ordinary tests: unit, statistical, pipeline, broker; about 8 minutes on two cores"
 	@$(BIN)/python -m pytest --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp

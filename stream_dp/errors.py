@@ -24,8 +24,8 @@ class Fault:
 class _FaultyError(StreamDPError):
     """Several things may be wrong at once, and all of them are told."""
 
-    def __init__(self, faults: Sequence[Fault] | str) -> None:
-        self.faults = (Fault("", faults),) if isinstance(faults, str) else tuple(faults)
+    def __init__(self, faults: Sequence[Fault] | str, path: str = "") -> None:
+        self.faults = (Fault(path, faults),) if isinstance(faults, str) else tuple(faults)
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 

@@ -9,7 +9,7 @@ Neighbouring tables differ by everything that one user contributed (add or remov
 `items_per_user` counts, each by at most 1: bound contributions before you count.
 
 * Numbers are exact: whole numbers, `Fraction`s, or text such as "0.5" and "1e-6". Floats are refused.
-* Noise is exact integer noise from the operating system's generator. Tests may pass other `bits`.
+* Noise is exact integer noise from the operating system's generator. In tests a `Budget` may have other `bits`.
 * A call that is given a `budget` reserves its worst case before it draws, and pays for what it returns. A call that the
   budget does not cover draws nothing.
 * How long a call takes depends on the counts and on the noise. Do not let others measure it.
@@ -20,25 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, reserve, selection_cost
 from stream_dp.errors import BudgetError, Fault, ParameterError, StateError
 from stream_dp.exact.bits import BitSource, SystemBits
 from stream_dp.exact.rationals import parse_exact
-from stream_dp.lossless import (
-    RangeRelease,
-    RunningSums,
-    discovery_delta,
-    minimum_count,
-    noise_parameter,
-    threshold_for,
-)
-from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, interval, sum_interval
-from stream_dp.select import TopKParameters, candidates, known_domain_top_k, limited_domain_top_k
-from stream_dp.select.gap import GapParameters, gap_top_k
-from stream_dp.select.parameters import Neighbours
-from stream_dp.select.subset import SubsetParameters, canonical_top_k
+from stream_dp.lossless.discrete_laplace import coarsen, draw_noise, interval, sum_interval
+from stream_dp.lossless.levels import discovery_delta, minimum_count, noise_parameter, threshold_for
+from stream_dp.select.candidates import Neighbours, candidates
+from stream_dp.select.gumbel import TopKParameters, known_domain_top_k, limited_domain_top_k
+from stream_dp.select.lipschitz import SubsetParameters
+from stream_dp.select.top_k_subset import canonical_top_k
+from stream_dp.select.top_k_with_gaps import GapParameters, gap_top_k
 
 __all__ = [
     "Budget",
@@ -60,11 +54,12 @@ __all__ = [
 Exact = int | str | Fraction
 """An exact number: a whole number, a fraction, or text such as "0.25", "1/3" or "1e-6"."""
 T = TypeVar("T")
+Draw = Callable[[BitSource], tuple[T, Cost]]
+"""Draws a result, and says what it costs."""
 
 CONFIDENCE = Fraction(95, 100)
 MOST_EPSILON = 40
 """Of one count: above it the noise is nearly always 0, and hides nothing."""
-_NOISE = DiscreteLaplace()
 
 
 class Budget:
@@ -72,40 +67,43 @@ class Budget:
 
     Attributes:
         ledger: the ledger as it is now; immutable, so it can be kept and compared.
+        bits: source of uniform bits.
 
     Guarantee: everything that was paid from it is together (epsilon, delta)-DP, whatever was asked in whatever order.
     It lives in this process: to keep it through restarts, store `accounting.encode(budget.ledger)`.
     """
 
-    def __init__(self, epsilon: Exact, delta: Exact = 0) -> None:
+    def __init__(self, epsilon: Exact, delta: Exact = 0, *, bits: BitSource | None = None) -> None:
         """Set the caps.
 
         Args:
             epsilon: of everything that is paid from it, above 0.
             delta: the same, from 0 to 1.
+            bits: source of uniform bits for what is paid from it, for tests; the operating system's if it is None.
 
         Raises:
             ParameterError: a cap is not exact or out of range.
         """
         self.ledger = Ledger(_cost(_exact("epsilon", epsilon), _exact("delta", delta, zero=True)))
+        self.bits: BitSource = bits or SystemBits()
         self._calls = 0
 
     @property
     def spent(self) -> Cost:
-        """What was spent so far."""
+        """Cost of all that was paid so far."""
         return self.ledger.spent
 
     @property
     def left(self) -> Cost:
-        """What may still be spent."""
+        """Rest of the budget."""
         return self.ledger.left
 
-    def pay(self, worst: Cost, draw: Callable[[], tuple[T, Cost]]) -> T:
+    def pay(self, worst: Cost, draw: Draw[T]) -> T:
         """Reserve, draw, and pay what the draw came to.
 
         Args:
             worst: the most it can cost.
-            draw: returns the result and what it costs; called once the worst case is reserved.
+            draw: draws the result from `bits`; called once the worst case is reserved.
 
         Raises:
             BudgetError: the budget does not cover the worst case; nothing was drawn or charged.
@@ -117,7 +115,7 @@ class Budget:
             raise BudgetError(f"this call can cost {_words(worst)}, and {_words(held.left)} is left")
         self.ledger = held
         try:
-            result, cost = draw()
+            result, cost = draw(self.bits)
         except BaseException:
             self.ledger = cancel(self.ledger, call)
             raise
@@ -196,7 +194,6 @@ def discrete_laplace_counts(
     *,
     items_per_user: int = 1,
     budget: Budget | None = None,
-    bits: BitSource | None = None,
 ) -> NoisyCounts:
     """Add discrete Laplace noise to the counts of public keys.
 
@@ -206,7 +203,6 @@ def discrete_laplace_counts(
         epsilon: of the whole call, above 0.
         items_per_user: how many of the counts one user moves at most, each by at most 1.
         budget: pays for it.
-        bits: source of uniform bits.
 
     Raises:
         ParameterError: an argument is out of range or not exact.
@@ -216,13 +212,12 @@ def discrete_laplace_counts(
     """
     price = _exact("epsilon", epsilon)
     a = _level(price, items_per_user)
-    exact, source = _whole(counts), bits or SystemBits()
+    exact, cost = _whole(counts), _cost(price)
 
-    def draw() -> tuple[NoisyCounts, Cost]:
-        noisy = {key: count + _NOISE.fresh(a, source) for key, count in exact.items()}
+    def draw(bits: BitSource) -> tuple[NoisyCounts, Cost]:
+        noisy = {key: count + draw_noise(a, bits) for key, count in exact.items()}
         return NoisyCounts(noisy, interval(a, CONFIDENCE), cost), cost
 
-    cost = _cost(price)
     return _paid(budget, cost, draw)
 
 
@@ -233,7 +228,6 @@ def histogram(
     *,
     items_per_user: int = 1,
     budget: Budget | None = None,
-    bits: BitSource | None = None,
 ) -> NoisyHistogram:
     """Show the keys of an unknown domain whose noisy counts are large, with these counts.
 
@@ -243,7 +237,6 @@ def histogram(
         delta: the chance that a key which only one user has is shown, for all items of that user; between 0 and 1.
         items_per_user: how many keys one user has at most.
         budget: pays for it.
-        bits: source of uniform bits.
 
     Raises:
         ParameterError: an argument is out of range or not exact.
@@ -256,14 +249,13 @@ def histogram(
     threshold = threshold_for(Fraction(price, items_per_user))
     least = minimum_count(threshold, Fraction(chance, items_per_user))
     discovery_delta([(threshold, least)], items_per_user)
-    exact, source = {key: count for key, count in _whole(counts, least=0).items() if count}, bits or SystemBits()
+    exact, cost = {key: count for key, count in _whole(counts, least=0).items() if count}, _cost(price, chance)
 
-    def draw() -> tuple[NoisyHistogram, Cost]:
-        noisy = [(key, count + _NOISE.fresh(a, source)) for key, count in exact.items()]
+    def draw(bits: BitSource) -> tuple[NoisyHistogram, Cost]:
+        noisy = [(key, count + draw_noise(a, bits)) for key, count in exact.items()]
         shown = sorted((row for row in noisy if row[1] >= least), key=lambda row: (-row[1], row[0]))
         return NoisyHistogram(dict(shown), least, interval(a, CONFIDENCE), cost), cost
 
-    cost = _cost(price, chance)
     return _paid(budget, cost, draw)
 
 
@@ -286,7 +278,6 @@ class LosslessCounts:
         *,
         items_per_user: int = 1,
         budget: Budget | None = None,
-        bits: BitSource | None = None,
     ) -> None:
         """Draw the noise.
 
@@ -295,7 +286,6 @@ class LosslessCounts:
             epsilons: of the levels, at least two, coarse to fine.
             items_per_user: how many of the counts one user moves at most, each by at most 1.
             budget: pays for what is read.
-            bits: source of uniform bits.
 
         Raises:
             ParameterError: an argument is out of range or not exact, or the levels do not rise.
@@ -304,13 +294,19 @@ class LosslessCounts:
         if len(self.epsilons) < 2 or any(a >= b for a, b in zip(self.epsilons, self.epsilons[1:], strict=False)):
             raise ParameterError([Fault("epsilons", "must be two or more, each larger than the one before")])
         self._levels = {epsilon: _level(epsilon, items_per_user) for epsilon in self.epsilons}
-        self._bits, self._budget, self._paid = bits or SystemBits(), budget, Fraction(0)
-        ends = {"coarsest": self._levels[self.epsilons[0]], "finest": self._levels[self.epsilons[-1]]}
-        self._release = RangeRelease.close(_NOISE, _whole(counts), **ends, bits=self._bits)
+        self._bits, self._budget, self._paid = _bits(budget), budget, Fraction(0)
+        if len(set(self._levels.values())) < len(self._levels):
+            raise ParameterError([Fault("epsilons", "are too close: two of them come to the same noise")])
+        finest, *coarser = reversed(self._levels.values())
+        noisy = {key: count + draw_noise(finest, self._bits) for key, count in _whole(counts).items()}
+        self._counts, fine = {finest: noisy}, finest
+        for coarse in coarser:
+            noisy = {key: coarsen(count, fine, coarse, self._bits) for key, count in noisy.items()}
+            self._counts[coarse], fine = noisy, coarse
 
     @property
     def cost(self) -> Cost:
-        """What all that was read so far costs one user."""
+        """Cost to one user of all that was read so far."""
         return _cost(self._paid) if self._paid else Cost.ZERO
 
     def read(self, epsilon: Exact) -> NoisyCounts:
@@ -328,14 +324,21 @@ class LosslessCounts:
             raise ParameterError([Fault("epsilon", f"must be one of {', '.join(map(str, self.epsilons))}")])
         added = max(level - self._paid, Fraction(0))
 
-        def draw() -> tuple[NoisyCounts, Cost]:
+        def draw(bits: BitSource) -> tuple[NoisyCounts, Cost]:
             a = self._levels[level]
-            counts = self._release.release(a, self._bits)
-            return NoisyCounts(counts, interval(a, CONFIDENCE), _cost(max(level, self._paid))), _cost(added)
+            return NoisyCounts(self._counts[a], interval(a, CONFIDENCE), _cost(max(level, self._paid))), _cost(added)
 
-        found = _paid(self._budget, _cost(added), draw) if added else draw()[0]
+        found = _paid(self._budget, _cost(added), draw) if added else draw(self._bits)[0]
         self._paid += added
         return found
+
+
+class _Block(NamedTuple):
+    """Panes side by side: how many, their exact counts together, and these with noise."""
+
+    size: int
+    exact: dict[str, int]
+    noisy: dict[str, int]
 
 
 class RunningCounts:
@@ -355,7 +358,6 @@ class RunningCounts:
         *,
         items_per_user: int = 1,
         budget: Budget | None = None,
-        bits: BitSource | None = None,
     ) -> None:
         """Begin a stream and pay for all of it.
 
@@ -365,7 +367,6 @@ class RunningCounts:
             epsilon: of the whole stream, above 0.
             items_per_user: how many counts one user moves in the whole stream at most, each by at most 1.
             budget: pays for it.
-            bits: source of uniform bits.
 
         Raises:
             ParameterError: an argument is out of range or not exact.
@@ -373,13 +374,13 @@ class RunningCounts:
         """
         price = _exact("epsilon", epsilon)
         self.panes = _positive("panes", panes)
-        largest = 1 << (panes - 1).bit_length()
-        moved = _positive("items_per_user", items_per_user) * largest.bit_length()
-        # A range of levels has two ends; only the finer one is read.
-        self._level, coarser = _level(price, moved), _level(Fraction(price, 2), moved)
-        self._sums = RunningSums(_NOISE, list(keys), coarsest=coarser, finest=self._level, largest=largest)
-        self._bits, self.cost = bits or SystemBits(), _cost(price)
-        _paid(budget, self.cost, lambda: (None, self.cost))
+        # A pane is in at most one block of 1, 2, 4, ... panes each (the proof is in `windows.shapes.running_totals`).
+        moved = _positive("items_per_user", items_per_user) * panes.bit_length()
+        self._level = _level(price, moved)
+        self._keys, self._closed = sorted(set(keys)), 0
+        self._blocks: list[_Block] = []
+        self._bits, self.cost = _bits(budget), _cost(price)
+        _paid(budget, self.cost, lambda _: (None, self.cost))
 
     def close_pane(self, counts: Mapping[str, int]) -> NoisyCounts:
         """Add a pane and release the totals up to its end.
@@ -391,11 +392,20 @@ class RunningCounts:
             ParameterError: a key is not on the list.
             StateError: there are more panes than were paid for.
         """
-        if self._sums.closed == self.panes:
+        if self._closed == self.panes:
             raise StateError(f"this stream was paid for {self.panes} panes; all of them are closed")
-        self._sums.close(_whole(counts), self._bits)
-        closed = self._sums.closed
-        totals = self._sums.read(0, closed, self._level, self._bits)
+        pane = _whole(counts)
+        if not pane.keys() <= set(self._keys):
+            raise ParameterError([Fault("counts", "has a key that is not on the list")])
+        exact, size = {key: pane.get(key, 0) for key in self._keys}, 1
+        while self._blocks and self._blocks[-1].size == size:  # two of one size side by side are one of the next
+            half = self._blocks.pop()
+            exact, size = {key: half.exact[key] + count for key, count in exact.items()}, 2 * size
+        noisy = {key: count + draw_noise(self._level, self._bits) for key, count in exact.items()}
+        self._blocks.append(_Block(size, exact, noisy))
+        self._closed += 1
+        totals = {key: sum(block.noisy[key] for block in self._blocks) for key in self._keys}
+        closed = self._closed
         return NoisyCounts(totals, sum_interval(self._level, closed.bit_count(), CONFIDENCE), self.cost)
 
 
@@ -411,7 +421,6 @@ def top_k(
     candidates_at_most: int | None = None,
     items_per_user: int | None = None,
     budget: Budget | None = None,
-    bits: BitSource | None = None,
 ) -> TopK:
     """Select up to k of the most frequent keys of an unknown domain, in order, without their counts.
 
@@ -423,7 +432,6 @@ def top_k(
         candidates_at_most: how many of the largest counts are looked at; ten times k if it is None.
         items_per_user: how many keys one user has at most; None if nothing bounds it, which takes larger counts.
         budget: pays for it.
-        bits: source of uniform bits.
 
     Raises:
         ParameterError: an argument is out of range or not exact.
@@ -435,10 +443,10 @@ def top_k(
     price, chance = _exact("epsilon", epsilon), _exact("delta", delta)
     kbar = 10 * _positive("k", k) if candidates_at_most is None else candidates_at_most
     p = TopKParameters(k, kbar, price, chance, items_per_user)
-    exact, source = _whole(counts, least=0), bits or SystemBits()
+    exact = _whole(counts, least=0)
 
-    def draw() -> tuple[TopK, Cost]:
-        found = limited_domain_top_k(*candidates(exact, p.kbar, p.domain), p, source)
+    def draw(bits: BitSource) -> tuple[TopK, Cost]:
+        found = limited_domain_top_k(*candidates(exact, p.kbar, p.domain), p, bits)
         cost = selection_cost(found.draws, price, chance)
         return TopK(tuple(map(str, found.items)), not found.bottom, cost), cost
 
@@ -452,7 +460,6 @@ def top_k_of_list(
     epsilon: Exact,
     *,
     budget: Budget | None = None,
-    bits: BitSource | None = None,
 ) -> TopK:
     """Select the k most frequent keys of a public list, in order, without their counts.
 
@@ -462,7 +469,6 @@ def top_k_of_list(
         k: how many keys are wanted, at most as many as are listed.
         epsilon: of each key, above 0.
         budget: pays for it.
-        bits: source of uniform bits.
 
     Raises:
         ParameterError: an argument is out of range or not exact.
@@ -470,12 +476,12 @@ def top_k_of_list(
 
     Guarantee: (k epsilon)-DP. Source: specs/topk 2.8.
     """
-    price, source = _exact("epsilon", epsilon), bits or SystemBits()
+    price = _exact("epsilon", epsilon)
     exact = _listed(counts, keys, _positive("k", k))
     cost = selection_cost(k, price, Fraction(0))
 
-    def draw() -> tuple[TopK, Cost]:
-        found = known_domain_top_k(exact, k, price, source)
+    def draw(bits: BitSource) -> tuple[TopK, Cost]:
+        found = known_domain_top_k(exact, k, price, bits)
         return TopK(tuple(map(str, found.items)), complete=True, cost=cost), cost
 
     return _paid(budget, cost, draw)
@@ -488,7 +494,6 @@ def top_k_with_gaps(
     epsilon: Exact,
     *,
     budget: Budget | None = None,
-    bits: BitSource | None = None,
 ) -> GapTopK:
     """Select the k most frequent keys of a public list and how far each is ahead of the next; the gaps are free.
 
@@ -498,7 +503,6 @@ def top_k_with_gaps(
         k: how many keys are wanted.
         epsilon: of the whole call, above 0.
         budget: pays for it.
-        bits: source of uniform bits.
 
     Raises:
         ParameterError: an argument is out of range or not exact.
@@ -506,12 +510,12 @@ def top_k_with_gaps(
 
     Guarantee: epsilon-DP, however many counts one user moves up, each by at most 1. Source: specs/gap 2.6 to 2.8.
     """
-    price, source = _exact("epsilon", epsilon), bits or SystemBits()
+    price = _exact("epsilon", epsilon)
     p = GapParameters(k, price, 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
     exact, cost = _listed(counts, keys, k + 1), _cost(price)
 
-    def draw() -> tuple[GapTopK, Cost]:
-        found = gap_top_k(exact, 0, p, source)
+    def draw(bits: BitSource) -> tuple[GapTopK, Cost]:
+        found = gap_top_k(exact, 0, p, bits)
         return GapTopK(tuple(map(str, found.items)), found.gaps, cost), cost
 
     return _paid(budget, cost, draw)
@@ -524,7 +528,6 @@ def top_k_subset(
     epsilon: Exact,
     *,
     budget: Budget | None = None,
-    bits: BitSource | None = None,
 ) -> frozenset[str]:
     """Select the k most frequent keys of a public list as a set: for large k far more exact than an ordered list.
 
@@ -534,7 +537,6 @@ def top_k_subset(
         k: how many keys are wanted, at most as many as are listed.
         epsilon: of the whole call, above 0.
         budget: pays for it.
-        bits: source of uniform bits.
 
     Raises:
         ParameterError: an argument is out of range or not exact.
@@ -542,11 +544,11 @@ def top_k_subset(
 
     Guarantee: epsilon-DP, however many counts one user moves up, each by at most 1. Source: specs/subset 2.6.
     """
-    price, source = _exact("epsilon", epsilon), bits or SystemBits()
+    price = _exact("epsilon", epsilon)
     p, exact, cost = SubsetParameters(k, price), _listed(counts, keys, k), _cost(price)
 
-    def draw() -> tuple[frozenset[str], Cost]:
-        return frozenset(map(str, canonical_top_k(exact, 0, p, source))), cost
+    def draw(bits: BitSource) -> tuple[frozenset[str], Cost]:
+        return frozenset(map(str, canonical_top_k(exact, 0, p, bits))), cost
 
     return _paid(budget, cost, draw)
 
@@ -554,8 +556,12 @@ def top_k_subset(
 # -- arguments ------------------------------------------------------------------------------------------------
 
 
-def _paid(budget: Budget | None, worst: Cost, draw: Callable[[], tuple[T, Cost]]) -> T:
-    return draw()[0] if budget is None else budget.pay(worst, draw)
+def _paid(budget: Budget | None, worst: Cost, draw: Draw[T]) -> T:
+    return draw(SystemBits())[0] if budget is None else budget.pay(worst, draw)
+
+
+def _bits(budget: Budget | None) -> BitSource:
+    return SystemBits() if budget is None else budget.bits
 
 
 def _cost(epsilon: Fraction, delta: Fraction = Fraction(0)) -> Cost:

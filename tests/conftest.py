@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("tests.support")  # so that what is asserted there says what it found
 
 from stream_dp.config.access import MEMORY
-from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import broker as localkafka
+from stream_dp.runtime.localkafka import jars
 from stream_dp.testing import Application, application
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.visits import configuration, new_name
@@ -77,7 +78,7 @@ def kafka(kafka_folder: Path) -> str:
     external = localkafka.external_broker()
     if external is not None:
         return external
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     broker = localkafka.start(kafka_folder, ready_within_s=WITHIN_SECONDS)
     assert broker.address is not None
@@ -95,16 +96,17 @@ LONG = (
     "broker/test_erasure.py",
     "broker/test_crashes.py",
     "kinds/test_every_kind.py",
-    "broker/test_takeovers.py",
     "unit/releases/test_engine_crashes.py",
     "broker/test_secured.py",
     "broker/test_cluster.py",
-    "broker/test_demo.py",
     "unit/lossless/test_multiple_release.py",
     "broker/test_two_workers.py",
     "broker/test_changed_topics.py",
     "broker/test_outages.py",
-    "package/test_wheel.py",
+    "broker/test_changed_settings.py",
+    "broker/test_first_csv.py",
+    "unit/windows/test_gaps.py",
+    "pipeline/test_wrong_clocks.py",
     "pipeline/test_demo_memory.py",
     "unit/releases/test_engine_periods.py",
 )

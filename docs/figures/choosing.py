@@ -19,10 +19,11 @@ from experiments.subset import canonical, one_shot, score_sets
 from experiments.subset.noises import EXPONENTIAL, GUMBEL, Noise
 from experiments.subset.profiles import Profile
 from experiments.subset.solving import epsilon_at
-from stream_dp.select import TopKParameters
-from stream_dp.select.gap import GapParameters
-from stream_dp.select.parameters import Neighbours, lead_for_all, shortfall
-from stream_dp.select.subset import SubsetParameters, worst_miss
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.gumbel import TopKParameters, lead_for_all, shortfall
+from stream_dp.select.lipschitz import SubsetParameters
+from stream_dp.select.top_k_subset import worst_miss
+from stream_dp.select.top_k_with_gaps import GapParameters
 
 LISTED, KBAR = 10_000, 1_000
 EPSILON, DELTA, RARE = Fraction(1), Fraction("1e-6"), Fraction(1, 20)

@@ -19,7 +19,7 @@ from experiments.gap import transactions
 from experiments.gap.secure_gap import CountedCoins, SecureRun, insecure_gap_top_k, secure_gap_top_k
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import SystemBits
-from stream_dp.select.gap import GapParameters, gap_top_k
+from stream_dp.select.top_k_with_gaps import GapParameters, gap_top_k
 
 PRINTED_KS = (25, 50, 100, 200, 400, 800)
 KS = PRINTED_KS

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from experiments.topk.composition import NO_STEPS, compose
 from experiments.topk.optimal import OptimalPoint, optimal_composition
 from experiments.topk.pay_what_you_get import Sizing, epsilon_per_draw, size
 from stream_dp.accounting import Cost
-from stream_dp.accounting.composition import NO_STEPS, compose
 from stream_dp.accounting.rounding import largest
 from stream_dp.accounting.selection import laplace_selection_delta
-from stream_dp.select import TopKParameters, threshold
+from stream_dp.select.gumbel import TopKParameters, threshold
 
 FIGURE_DELTA = Fraction(1, 10**6)
 DRAWS: Sequence[int] = range(10, 501)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.accounting.composition import NO_STEPS, compose
+from experiments.topk.composition import NO_STEPS, compose
 from stream_dp.accounting.cost import Cost
-from stream_dp.accounting.rounding import check_target, down, largest, log_up, up
+from stream_dp.accounting.rounding import down, largest, log_up, up
 from stream_dp.errors import ParameterError
+from stream_dp.exact.checks import positive_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def epsilon_per_draw(target: Fraction, draws: int, slack: Fraction, *, tight_mea
 
     Source: specs/topk 3.3, inverse of eq. (3).
     """
-    check_target(target)
+    _check_epsilon(target)
     _check(draws, 1)
     return largest(lambda epsilon: compose({epsilon: draws}, NO_STEPS, slack, tight_mean=tight_mean).epsilon <= target)
 
@@ -151,7 +152,7 @@ def size(total: Cost, draws: int, calls: int, slack: Fraction, *, tight_mean: bo
 def _epsilons(
     draws: int, epsilon: Fraction, delta: Fraction, slack: Fraction, *, tight_mean: bool
 ) -> tuple[Fraction, Fraction]:
-    check_target(epsilon)
+    _check_epsilon(epsilon)
     printed = compose({epsilon: draws}, NO_STEPS, slack, tight_mean=tight_mean).epsilon
     return printed, printed + draws * log_up(1 + delta)
 
@@ -161,3 +162,8 @@ def _check(draws: int, calls: int, delta: Fraction | None = None) -> None:
         raise ParameterError(f"a ledger of selections needs at least one draw and one call, not {draws} and {calls}")
     if delta is not None and not 0 < delta < 1:
         raise ParameterError(f"the delta of a call must lie between 0 and 1, not {delta}")
+
+
+def _check_epsilon(epsilon: Fraction) -> None:
+    if faults := positive_faults(epsilon=epsilon):
+        raise ParameterError(faults)

@@ -1,6 +1,6 @@
 """Exact privacy budgets: costs, what a selection costs, and the ledger as a pure state machine.
 
-How costs compose is in `composition`, and what noise costs in zCDP in `curves` and `ladder`.
+How costs compose, and what noise costs in zCDP, is in `composition`.
 """
 
 from stream_dp.accounting.cost import Cost

@@ -7,100 +7,13 @@ is rounded up, and every parameter found for a target is rounded down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 
-from stream_dp.accounting.cost import Cost
-from stream_dp.accounting.curves import approximate_epsilon, zcdp_curve
-from stream_dp.accounting.rounding import check_target, largest, log_up, root_up, tanh_half_up
+from stream_dp.accounting.rounding import largest, log_down, log_up, root_up
 from stream_dp.errors import ParameterError
+from stream_dp.exact.checks import chance_faults, nonnegative_faults, positive_faults, refuse
 from stream_dp.exact.reals import log
-
-Steps = Mapping[Fraction, int]
-"""Number of steps of each epsilon."""
-
-NO_STEPS: Steps = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Terms of a composition theorem for the same steps; all hold, and the least is promised.
-
-    Attributes:
-        basic: the sum of the epsilons; holds at slack 0.
-        advanced: from the mean and the range of a loss under pure DP; None at slack 0.
-        bounded_range: from the half as long range of a selection's loss; None at slack 0.
-    """
-
-    basic: Fraction
-    advanced: Fraction | None
-    bounded_range: Fraction | None
-
-    @property
-    def epsilon(self) -> Fraction:
-        """The least of the terms."""
-        return min(term for term in (self.basic, self.advanced, self.bounded_range) if term is not None)
-
-
-def compose(draws: Steps, pure: Steps, slack: Fraction, *, tight_mean: bool = False) -> Bounds:
-    """Compose draws of selections with mechanisms under pure DP, in any order, each in reaction to what came before.
-
-    How many steps there are of each epsilon is fixed beforehand; `squares_epsilon` is for steps that are not. With no
-    draws this is Theorem 3, with nothing but draws Lemma 4.4, and with the noise of measured counts as `pure` the price
-    of a selection with counts. The loss of a draw has mean at most e^2/2 and lies in an interval of length e, that of
-    an e-DP mechanism has mean at most e tanh(e/2) <= e^2/2 and lies in one of length 2e.
-
-    Args:
-        draws: epsilon-bounded-range steps: exponential-mechanism draws from counts, bottom included.
-        pure: epsilon-DP steps: counts with Laplace noise, discrete or not.
-        slack: in [0, 1); at 0 only the basic term is finite.
-        tight_mean: use that a step whose loss has range r has mean loss at most r^2/8, its cumulant function being 0 at
-            0 and -1 with a second derivative of at most r^2/4; a draw gains a factor of 4, a pure step nothing.
-
-    Raises:
-        ParameterError: an argument is out of range.
-
-    Guarantee: (`Bounds.epsilon`, slack)-DP. Time: one exponential per different epsilon, two roots.
-    Source: specs/topk 3.1, 2.11 (Durfee and Rogers 2019, Theorem 3, Lemma 4.4); tight_mean: specs/topk 3.4.
-    """
-    _check_steps(draws=draws, pure=pure)
-    steps = [*draws.items(), *pure.items()]
-    basic = sum((count * epsilon for epsilon, count in steps), Fraction(0))
-    if slack == 0:
-        return Bounds(basic, None, None)
-    _check_slack(slack)
-    drawn, other = _squares(draws), _squares(pure)
-    mean = sum((count * epsilon * tanh_half_up(epsilon) for epsilon, count in steps), Fraction(0))
-    drawn_mean = drawn * Fraction(1, 8 if tight_mean else 2)
-    return Bounds(
-        basic,
-        _azuma_hoeffding(mean, 4 * (drawn + other), slack),
-        _azuma_hoeffding(drawn_mean + other * Fraction(1, 2), drawn + 4 * other, slack),
-    )
-
-
-def general_cost(costs: Mapping[Cost, int], slack: Fraction) -> Cost:
-    """Theorem 3: mechanisms of any kind, each with an epsilon and a delta, chosen adaptively from a fixed list.
-
-    Many calls of the Laplace selection are {laplace_selection_cost(...): calls}.
-
-    Args:
-        costs: how many mechanisms there are of each cost.
-        slack: in [0, 1).
-
-    Raises:
-        ParameterError: an argument is out of range.
-
-    Guarantee: what is returned, as (epsilon, delta)-DP: the sum of the deltas and slack. Source: specs/topk 3.1, 3.6.
-    """
-    steps: dict[Fraction, int] = {}
-    if any(cost != Cost(cost.epsilon, cost.delta) for cost in costs):
-        raise ParameterError("Theorem 3 composes costs of an epsilon and a delta, and of nothing else")
-    for cost, count in costs.items():
-        steps[cost.epsilon] = steps.get(cost.epsilon, 0) + count
-    delta = sum((count * cost.delta for cost, count in costs.items()), slack)
-    return Cost(compose(NO_STEPS, steps, slack).epsilon, delta)
 
 
 def squares_epsilon(squares: Fraction, slack: Fraction) -> Fraction:
@@ -120,9 +33,8 @@ def squares_epsilon(squares: Fraction, slack: Fraction) -> Fraction:
 
     Source: specs/topk 3.5, third term of Lemma 4.4 (Durfee and Rogers 2019).
     """
-    _check_slack(slack)
-    _at_least_0(squares=squares)
-    return _azuma_hoeffding(squares * Fraction(1, 2), squares, slack)
+    refuse(chance_faults(slack=slack) + nonnegative_faults(squares=squares))
+    return azuma_hoeffding(squares * Fraction(1, 2), squares, slack)
 
 
 def squares_within(epsilon: Fraction, slack: Fraction) -> Fraction:
@@ -131,8 +43,7 @@ def squares_within(epsilon: Fraction, slack: Fraction) -> Fraction:
     Raises:
         ParameterError: epsilon is not positive, or slack is out of range.
     """
-    check_target(epsilon)
-    _check_slack(slack)
+    refuse(positive_faults(epsilon=epsilon) + chance_faults(slack=slack))
     return largest(lambda squares: squares_epsilon(squares, slack) <= epsilon)
 
 
@@ -154,11 +65,11 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
 
     Source: Canonne, Kamath and Steinke 2020, Proposition 12; Feldman and Zrnic 2021 for the filter.
     """
-    _check_slack(slack)
-    _at_least_0(rho=rho)
+    refuse(chance_faults(slack=slack) + nonnegative_faults(rho=rho))
     if rho == 0:
         return Fraction(0)
-    return approximate_epsilon(zcdp_curve(rho), slack, [_best_order(rho, slack)])
+    order = _best_order(rho, slack)
+    return renyi_epsilon(order * rho, order, slack)
 
 
 def rho_within(epsilon: Fraction, slack: Fraction) -> Fraction:
@@ -167,8 +78,7 @@ def rho_within(epsilon: Fraction, slack: Fraction) -> Fraction:
     Raises:
         ParameterError: epsilon is not positive, or slack is out of range.
     """
-    check_target(epsilon)
-    _check_slack(slack)
+    refuse(positive_faults(epsilon=epsilon) + chance_faults(slack=slack))
     return largest(lambda rho: zcdp_epsilon(rho, slack) <= epsilon)
 
 
@@ -189,7 +99,7 @@ def _best_order(rho: Fraction, slack: Fraction) -> Fraction:
     return 1 + high
 
 
-def _azuma_hoeffding(mean: Fraction, squared_ranges: Fraction, slack: Fraction) -> Fraction:
+def azuma_hoeffding(mean: Fraction, squared_ranges: Fraction, slack: Fraction) -> Fraction:
     """Return the bound of a sum of losses but for probability slack: mean + sqrt(sum r_i^2 ln(1/slack) / 2), Theorem 4.
 
     Args:
@@ -200,25 +110,74 @@ def _azuma_hoeffding(mean: Fraction, squared_ranges: Fraction, slack: Fraction) 
     return mean + root_up(squared_ranges * log_up(Fraction(1, slack)) * Fraction(1, 2))
 
 
-def _squares(steps: Steps) -> Fraction:
-    return sum((count * epsilon**2 for epsilon, count in steps.items()), Fraction(0))
+def discrete_laplace_rho(a: Fraction) -> Fraction:
+    """The zCDP of discrete Laplace noise for a shift of one: epsilon tanh(epsilon / 2), epsilon = ln(1/a).
+
+    It is the limit of the divergence over alpha at alpha = 1, and no order needs more: with alpha = 1/2 + s,
+    (alpha - 1) D = ln cosh(epsilon s) - ln cosh(epsilon / 2) is concave in s^2, and alpha (alpha - 1) = s^2 - 1/4.
+
+    Raises:
+        ParameterError: a is not between 0 and 1.
+
+    Source: specs/lossless 3.6, vector A03.
+    """
+    refuse(chance_faults(a=a))
+    return log_up(Fraction(1, a)) * Fraction(1 - a, 1 + a)
 
 
-def _check_steps(**steps: Steps) -> None:
-    for name, group in steps.items():
-        for epsilon, count in group.items():
-            if not isinstance(epsilon, Fraction) or epsilon < 0:
-                raise ParameterError(f"the epsilon of {name} must be an exact fraction of at least 0, not {epsilon!r}")
-            if not isinstance(count, int) or count < 0:
-                raise ParameterError(f"the number of {name} must be a whole number of at least 0, not {count!r}")
+def renyi_epsilon(divergence: Fraction, alpha: Fraction, delta: Fraction) -> Fraction:
+    """The epsilon that a bound on the Renyi divergence of an order gives at a delta: (epsilon, delta)-DP.
+
+    Args:
+        divergence: the bound, in both directions, for instance a sum over snapshots.
+        alpha: the order, above 1.
+        delta: in (0, 1).
+
+    Returns:
+        divergence + ln(1 - 1/alpha) - ln(alpha delta) / (alpha - 1), or 0 where that is negative.
+
+    Raises:
+        ParameterError: delta or the order is out of range.
+
+    Source: Canonne, Kamath and Steinke 2020, Proposition 12.
+    """
+    refuse(chance_faults(delta=delta))
+    if alpha <= 1:
+        raise ParameterError(f"a Renyi order must be above 1, not {alpha}")
+    beyond = log_up(1 - Fraction(1, alpha)) - Fraction(log_down(alpha * delta), alpha - 1)
+    return max(Fraction(0), divergence + beyond)
 
 
-def _check_slack(slack: Fraction) -> None:
-    if not isinstance(slack, Fraction) or not 0 < slack < 1:
-        raise ParameterError(f"slack must be an exact fraction between 0 and 1, not {slack!r}")
+_STEPS = 10**12
+"""Costs are rounded up to whole parts of this, so that sums of many keep a small denominator."""
 
 
-def _at_least_0(**numbers: Fraction) -> None:
-    for name, number in numbers.items():
-        if not isinstance(number, Fraction) or number < 0:
-            raise ParameterError(f"{name} must be an exact fraction of at least 0, not {number!r}")
+def ladder_rho(ratios: Sequence[Fraction], moved: int, shown: Fraction) -> list[Fraction]:
+    """The zCDP of counts that can be read at the levels of a ladder, level by level.
+
+    Attained by the first level: `moved` times e tanh(e/2), with e = ln(1/a). A step to a finer level costs `moved`
+    times e^2 / 2: given the coarser loss, the finer one takes two values 2e apart, so the cumulant K of what is added
+    has K(0) = K(-1) = 0 and K'' <= (2e)^2 / 4, hence K(t) <= (e^2 / 2) t (t + 1). A key that only one of two neighbours
+    has, once it is not shown, adds at most -ln(1 - p) <= p / (1 - p) in place of that.
+
+    Args:
+        ratios: the parameters a of the noise, coarse to fine, so falling.
+        moved: how many counts one user moves, each by one.
+        shown: p, the chance that a key that only one user has is shown at any level; 0 where keys are chosen otherwise.
+
+    Returns:
+        For each level what everything up to it costs: rising, rounded up. Between two levels the difference pays for
+        sharpening from one to the other, whoever asks for it and why.
+
+    Source: specs/lossless 3.6 and 3.7; the bound on a step as in specs/topk 3.4, tighter mean.
+    """
+    least = Fraction(shown, 1 - shown)
+    costs: list[Fraction] = []
+    for a in ratios:
+        step = log_up(Fraction(1, a)) ** 2 * Fraction(1, 2) if costs else discrete_laplace_rho(a)
+        costs.append((costs[-1] if costs else 0) + _rounded_up(moved * max(step, least)))
+    return costs
+
+
+def _rounded_up(value: Fraction) -> Fraction:
+    return Fraction(-(-value.numerator * _STEPS // value.denominator), _STEPS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from math import lcm
 from typing import ClassVar, Self
 
-from stream_dp.errors import Fault, ParameterError, StateError
+from stream_dp.errors import ParameterError, StateError
+from stream_dp.exact.checks import nonnegative_faults
 
 ENTRIES = ("epsilon", "delta", "squares", "rho")
 """Names of the entries, in their order."""
@@ -49,12 +51,8 @@ class Cost:
             ParameterError: an entry is negative or is not a Fraction (a float has already lost what was meant).
         """
         entries = (epsilon, delta, squares, rho)
-        if faults := [
-            Fault(name, f"must be an exact fraction of at least 0, not {value!r}")
-            for name, value in zip(ENTRIES, entries, strict=True)
-            if not isinstance(value, Fraction) or value < 0
-        ]:
-            raise ParameterError(faults)
+        if not all(isinstance(entry, Fraction) and entry.numerator >= 0 for entry in entries):
+            raise ParameterError(nonnegative_faults(**dict(zip(ENTRIES, entries, strict=True))))
         self._amounts = tuple([entry.numerator for entry in entries])
         self._units = tuple([entry.denominator for entry in entries])
 
@@ -139,12 +137,8 @@ def _aligned(one: Cost, other: Cost) -> list[tuple[int, int, int]]:
     for a, u, b, v in zip(one._amounts, one._units, other._amounts, other._units, strict=True):
         if u == v:
             parts.append((a, b, u))
-        elif u % v == 0:
-            parts.append((a, b * (u // v), u))
-        elif v % u == 0:
-            parts.append((a * (v // u), b, v))
         else:
-            unit = v * Fraction(u, v).numerator  # the least common multiple
+            unit = lcm(u, v)
             parts.append((a * (unit // u), b * (unit // v), unit))
     return parts
 

@@ -43,9 +43,9 @@ Feldman and Zrnic 2021 for the Renyi filter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import add
 from types import MappingProxyType
 from typing import Annotated
@@ -147,10 +147,8 @@ def reserve(ledger: Ledger, call: str, cost: Cost, room: Cost | None = None) -> 
     room = ledger.left if room is None else room
     if not cost <= room:
         return Overdraft(cost, room)
-    reserved = ledger.reserved.set(call, cost)
     last = "" if call == ledger.last else ledger.last
-    left = ledger.left - cost
-    return Ledger(ledger.budget, ledger.spent, reserved, ledger.readers, ledger.views, last, known_left=left)
+    return replace(ledger, reserved=ledger.reserved.set(call, cost), last=last, known_left=ledger.left - cost)
 
 
 def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost], *, view: str) -> Ledger:
@@ -182,15 +180,9 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost], *
     if readers:
         given = {reader: report.get(reader, Cost.ZERO) + share for reader, share in readers.items()}
         report = MappingProxyType({**report, **given})
-    return Ledger(
-        ledger.budget,
-        ledger.spent + cost,
-        ledger.reserved.delete(call),
-        report,
-        _spent_by(ledger, view, cost),
-        call,
-        known_left=ledger.left + refund,
-    )
+    left = ledger.left + refund
+    finished = replace(ledger, reserved=ledger.reserved.delete(call), readers=report, last=call, known_left=left)
+    return _spent(finished, cost, view, left)
 
 
 def cancel(ledger: Ledger, call: str) -> Ledger:
@@ -208,16 +200,8 @@ def cancel(ledger: Ledger, call: str) -> Ledger:
     Raises:
         StateError: the call is not reserved.
     """
-    held = _held(ledger, call)
-    return Ledger(
-        ledger.budget,
-        ledger.spent,
-        ledger.reserved.delete(call),
-        ledger.readers,
-        ledger.views,
-        ledger.last,
-        known_left=ledger.left + held,
-    )
+    left = ledger.left + _held(ledger, call)
+    return replace(ledger, reserved=ledger.reserved.delete(call), known_left=left)
 
 
 def forfeit(ledger: Ledger, call: str, *, view: str) -> Ledger:
@@ -254,19 +238,12 @@ def write_off(ledger: Ledger, cost: Cost, *, view: str) -> Ledger:
         The ledger with that spent, and where it is more than what is left, with nothing left.
     """
     paid = cost.least(ledger.left)
-    return Ledger(
-        ledger.budget,
-        ledger.spent + paid,
-        ledger.reserved,
-        ledger.readers,
-        _spent_by(ledger, view, paid),
-        ledger.last,
-        known_left=ledger.left - paid,
-    )
+    return _spent(ledger, paid, view, ledger.left - paid)
 
 
-def _spent_by(ledger: Ledger, view: str, cost: Cost) -> Mapping[str, Cost]:
-    return MappingProxyType({**ledger.views, view: ledger.views.get(view, Cost.ZERO) + cost})
+def _spent(ledger: Ledger, cost: Cost, view: str, left: Cost) -> Ledger:
+    views = MappingProxyType({**ledger.views, view: ledger.views.get(view, Cost.ZERO) + cost})
+    return replace(ledger, spent=ledger.spent + cost, views=views, known_left=left)
 
 
 def _held(ledger: Ledger, call: str) -> Cost:
@@ -362,6 +339,7 @@ def _to_text(cost: Cost) -> tuple[str, str, str, str]:
     return str(cost.epsilon), str(cost.delta), str(cost.squares), str(cost.rho)
 
 
+@lru_cache(maxsize=4096)  # most costs are the same few
 def _from_text(vector: _Vector) -> Cost:
     epsilon, delta, squares, rho = vector
     return Cost(Fraction(epsilon), Fraction(delta), Fraction(squares), Fraction(rho))

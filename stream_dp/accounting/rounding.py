@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from math import isqrt
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg, log
@@ -40,11 +41,6 @@ def exp_down(x: Fraction) -> Fraction:
     return down(Fraction(scale, upper) if x > 0 else Fraction(lower, scale))
 
 
-def tanh_half_up(x: Fraction) -> Fraction:
-    """tanh(x/2) = (e^x - 1) / (e^x + 1), rounded up, for x of at least 0."""
-    return 1 - down(Fraction(2, exp_up(x) + 1))
-
-
 def log_up(q: Fraction) -> Fraction:
     """The natural logarithm of q, rounded up.
 
@@ -76,9 +72,7 @@ def root_up(q: Fraction) -> Fraction:
     # 4^shift q has at least 2 PRECISION bits, and its root PRECISION.
     shift = max(PRECISION - (q.numerator.bit_length() - q.denominator.bit_length()) // 2 + 1, 0)
     square = -((-q.numerator << 2 * shift) // q.denominator)
-    root = 1 << (square.bit_length() + 1) // 2
-    while (better := (root + square // root) // 2) < root:
-        root = better
+    root = isqrt(square)
     return Fraction(root + (root * root < square), 1 << shift)
 
 
@@ -126,16 +120,6 @@ def _exponent(within: Callable[[Fraction], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if within(_dyadic(1, middle)) else (low, middle)
     return low
-
-
-def check_target(epsilon: Fraction) -> None:
-    """Refuse a target that no parameter keeps, or that is not exact.
-
-    Raises:
-        ParameterError: epsilon is not a Fraction above 0.
-    """
-    if not isinstance(epsilon, Fraction) or epsilon <= 0:
-        raise ParameterError(f"the epsilon to keep must be an exact fraction above 0, not {epsilon!r}")
 
 
 def _dyadic(mantissa: int, exponent: int) -> Fraction:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from stream_dp.accounting.composition import general_cost
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.rounding import exp_up, largest, log_up
 from stream_dp.errors import ParameterError
@@ -52,7 +51,7 @@ def selection_cost(draws: int, epsilon: Fraction, delta: Fraction, *, squared: b
 def laplace_selection_cost(items_per_user: int, epsilon: Fraction, delta: Fraction) -> Cost:
     """Price a selection with Laplace noise of scale 1/epsilon, whatever it returned and whatever k was.
 
-    There is no refund, and its draws are no draws of `compose`: many calls add up by `general_cost`.
+    There is no refund, and its draws are no draws of an exponential mechanism: many calls add up by Theorem 3.
 
     Args:
         items_per_user: Delta, the counts one user moves, at least 1.
@@ -109,17 +108,16 @@ def laplace_selection_delta(delivered: Fraction, items_per_user: int, epsilon: F
     return largest(lambda delta: delta < delivered and _tail(items_per_user, delta) <= tail)
 
 
-def fixed_threshold_cost(k: int, epsilon: Fraction, delta: Fraction, slack: Fraction = Fraction(0)) -> Cost:
+def fixed_threshold_cost(k: int, epsilon: Fraction, delta: Fraction) -> Cost:
     """Price a selection against a threshold without noise (Theorem 5): the set of items above it, in no order.
 
     Args:
         k: items it looks at, at least 1.
         epsilon: inverse scale of the Laplace noise, above 0.
         delta: that the threshold was computed with, for one item, in (0, 1/2].
-        slack: in [0, 1); above 0 it buys the advanced term where that is less.
 
     Returns:
-        (the least of k epsilon and the advanced term, k delta + slack).
+        (k epsilon, k delta).
 
     Raises:
         ParameterError: an argument is outside its range.
@@ -128,4 +126,4 @@ def fixed_threshold_cost(k: int, epsilon: Fraction, delta: Fraction, slack: Frac
     """
     if k < 1 or epsilon <= 0 or not 0 < delta <= Fraction(1, 2):
         raise ParameterError(f"k >= 1, epsilon > 0 and 0 < delta <= 1/2 are needed, not {k}, {epsilon} and {delta}")
-    return general_cost({Cost(epsilon, delta): k}, slack)
+    return Cost(k * epsilon, k * delta)

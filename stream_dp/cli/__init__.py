@@ -7,14 +7,16 @@ from importlib import import_module
 
 import click
 
-from stream_dp.errors import ConfigError, ParameterError, StreamDPError, exit_code
+from stream_dp.errors import StreamDPError, exit_code
 from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
 
 _COMMANDS = (
     *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
-    *("ledger", "status", "keys", "reset", "kafka"),
+    *("ledger", "status", "serve", "token", "keys", "reset", "kafka"),
 )
+_MODULES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
+"""Modules of commands that have no module of their own name."""
 
 
 class _Commands(click.Group):
@@ -26,7 +28,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"stream_dp.cli.{cmd_name}"), cmd_name)
+        module = import_module(f"stream_dp.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
 
@@ -43,6 +46,8 @@ def cli() -> None:
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
     See the budget:        stream-dp ledger app.yaml
     See the status:        stream-dp status app.yaml
+    Serve readers:         stream-dp serve app.yaml
+    Give a reader a token: stream-dp token new app.yaml AUDIENCE
     Change settings:       stream-dp apply app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
     List grants:           stream-dp grants app.yaml
@@ -61,10 +66,7 @@ def main() -> None:
     """Run the console script: an error of the package becomes a message and an exit code."""
     try:
         cli()
-    except (ConfigError, ParameterError) as error:
-        for fault in error.faults:
-            click.echo(last_line(f"error: {fault}"), err=True)
-        sys.exit(exit_code(error))
     except StreamDPError as error:
-        click.echo(last_line(f"error: {error}"), err=True)
+        for fault in getattr(error, "faults", [error]):
+            click.echo(last_line(f"error: {fault}"), err=True)
         sys.exit(exit_code(error))

@@ -1,18 +1,19 @@
-"""`stream-dp acl FILE`: the least rights of worker, readers, operators and producers on a secured cluster."""
+"""`stream-dp acl FILE`: the least rights of worker, readers, operators, producers and gateway on a secured cluster."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.command_line import run
+from stream_dp.cli.command_line import FILE, print_json, run
+from stream_dp.cli.display import table
 from stream_dp.config.loading import unknown
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.kafka.client import Client, KafkaClient
 from stream_dp.runtime.kafka.rights import Right, commands, reader_groups, rights_of
@@ -28,78 +29,49 @@ def _principal(text: str) -> str:
     return text
 
 
-def _principals(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> list[str]:
-    return [_principal(text) for text in texts]
+def _reader(text: str) -> tuple[str, str]:
+    audience, equals, principal = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f'write an audience and its principal, "partner=User:name", not {text!r}')
+    return audience, _principal(principal)
 
 
-def _readers(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> list[tuple[str, str]]:
-    found = []
-    for text in texts:
-        audience, equals, principal = text.partition("=")
-        if not equals:
-            raise click.BadParameter(f'write an audience and its principal, "partner=User:name", not {text!r}')
-        found.append((audience, _principal(principal)))
-    return found
+def _accounts(option: str, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return an option for the accounts of a role; it may be repeated."""
+    return click.option(
+        f"--{option}", f"{option}s", metavar="PRINCIPAL", multiple=True, type=_principal, help=help_text
+    )
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--worker",
-    "workers",
-    metavar="PRINCIPAL",
-    multiple=True,
-    callback=_principals,
-    help="The account of the workers.",
-)
+@FILE
+@_accounts("worker", "The account of the workers.")
 @click.option(
     "--reader",
     "readers",
     metavar="AUDIENCE=PRINCIPAL",
     multiple=True,
-    callback=_readers,
+    type=_reader,
     help="The account of an audience's readers; several times for several.",
 )
-@click.option(
-    "--operator",
-    "operators",
-    metavar="PRINCIPAL",
-    multiple=True,
-    callback=_principals,
-    help="An account for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`.",
-)
-@click.option(
-    "--producer",
-    "producers",
-    metavar="PRINCIPAL",
-    multiple=True,
-    callback=_principals,
-    help="An account that writes the events of the sources.",
-)
+@_accounts("operator", "An account for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`.")
+@_accounts("producer", "An account that writes the events of the sources.")
+@_accounts("gateway", "The account of `serve`.")
 @click.option(
     "--apply",
     is_flag=True,
-    help="Give the rights, on the cluster of FILE and as the account of FILE, which needs Alter on the cluster. What "
-    "was given before stays, so it may be done again.",
+    help="Add the rights on the cluster of FILE, as the account of FILE, which needs Alter on the cluster. Rights that "
+    "exist stay, so this can be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
-def acl(
-    file: Path,
-    workers: list[str],
-    readers: list[tuple[str, str]],
-    operators: list[str],
-    producers: list[str],
-    *,
-    apply: bool,
-    as_json: bool,
-) -> None:
+def acl(file: Path, *, apply: bool, as_json: bool, **accounts: Any) -> None:  # noqa: ANN401  those of `rights_of`
     """Print the least rights that the accounts of the application FILE need on a cluster with an authorizer.
 
-    Who gets what: a table, and the same as calls of Kafka's kafka-acls.sh. Where no account is named, an example of
-    each is shown. A reader may read the topics of its audience and use consumer groups whose names begin with
-    NAME.AUDIENCE. (NAME is the application's, the dots belong to it), nothing else. `--apply` gives exactly what is
-    printed: the rights that FILE needs, whatever settings are in effect. So give them before you apply FILE. Rights
-    that an account has beyond these are not looked for, and none is taken away.
+    Prints a table, and the same as calls of Kafka's kafka-acls.sh. Without accounts it shows an example of each. A
+    reader may read the topics of its audience and use consumer groups whose names begin with NAME.AUDIENCE. (NAME is
+    the name of the application; the dots are part of the name), nothing else. `--apply` adds exactly these rights: what
+    FILE needs, whatever settings are in effect. So run it before you apply FILE. It neither checks nor removes other
+    rights of an account.
 
     \b
     stream-dp acl app.yaml --worker User:app --reader public=User:site --operator User:ops
@@ -110,37 +82,35 @@ def acl(
     plan = load_plan(file)
     faults = [
         Fault("reader", f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}")
-        for audience, _ in readers
+        for audience, _ in accounts["readers"]
         if audience not in plan.audiences
     ]
-    if apply and not (workers or readers or operators or producers):
-        faults.append(
-            Fault("apply", "name the accounts that get the rights: --worker, --reader, --operator, --producer")
-        )
+    named = any(accounts.values())
+    if apply and not named:
+        words = "name the accounts that get the rights: --worker, --reader, --operator, --producer, --gateway"
+        faults.append(Fault("apply", words))
     if apply and plan.broker.is_embedded:
         faults.append(Fault("broker", "memory:// has no accounts and no rights"))
     if faults:
         raise ConfigError(faults)
-    if not (workers or readers or operators or producers):
-        workers, operators, producers = ["User:worker"], ["User:operator"], ["User:producer"]
-        readers = [(audience, f"User:reader-{audience}") for audience in plan.audiences]
-    rights = list(
-        rights_of(plan, workers=workers, readers=readers, operators=operators, producers=producers),
-    )
+    if not named:
+        accounts = {role: [f"User:{role.removesuffix('s')}"] for role in accounts}
+        accounts["readers"] = [(audience, f"User:reader-{audience}") for audience in plan.audiences]
+    rights = [*rights_of(plan, **accounts)]
     if apply:
         run(plan, lambda client: _given(client, rights))
     lines = commands(rights, plan.broker.address)
     if as_json:
-        groups = {audience: reader_groups(plan, audience) for audience, _ in readers}
+        groups = {audience: reader_groups(plan, audience) for audience, _ in accounts["readers"]}
         body = {"applied": apply, "rights": [right._asdict() for right in rights], "reader_groups": groups}
-        click.echo(json.dumps({**body, "commands": lines}, indent=2))
+        print_json({**body, "commands": lines})
         return
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDE
     console.print(_table(rights))
     if apply:
-        console.print(f"\nGiven on {plan.broker}: {len(rights)} rights.")
+        console.print(f"\nThe accounts now have these {len(rights)} rights on {plan.broker}.")
         return
     console.print("\nWith Kafka's own tool (admin.properties: how an administrator connects):", soft_wrap=True)
     for line in lines:
@@ -153,13 +123,9 @@ async def _given(client: Client, rights: Sequence[Right]) -> None:
 
 
 def _table(rights: Sequence[Right]) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
-    for heading in ("principal", "resource", "name", "may"):
-        table.add_column(heading, overflow="fold")
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for right in rights:
         name = f"{right.name}*" if right.prefixed else right.name
         grouped.setdefault((right.principal, right.resource, name), []).append(right.operation)
-    for place, operations in grouped.items():
-        table.add_row(*place, ", ".join(operations))
-    return table
+    rows = ((*place, ", ".join(operations)) for place, operations in grouped.items())
+    return table("principal", "resource", "name", "may", rows=rows, apart=1)

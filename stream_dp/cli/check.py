@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Container, Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.command_line import run
-from stream_dp.config.descriptions import LedgerDescription, PartDescription, PlanDescription, ViewDescription
-from stream_dp.config.explanation import price_words
+from stream_dp.cli.command_line import note_differences, print_faults, print_json, run
+from stream_dp.cli.display import indented, many, price, table
+from stream_dp.config.explanation import (
+    LedgerDescription,
+    PartDescription,
+    PlanDescription,
+    ViewDescription,
+    price_words,
+)
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
-from stream_dp.exact.rationals import decimal_up
+from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.operations.check import AudienceSummary, Checked, check_plan, sample
 from stream_dp.operations.settings import read_differing
 from stream_dp.records.models import Amount, PrivacyCost
@@ -29,7 +32,11 @@ from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
 from stream_dp.runtime.sources.survey import SourceSurvey
 
 FAULTY, WARNED = 2, 3
-COLUMN_DIGITS = 6
+DIGITS = 4
+WEAK_EPSILON = 10
+"""A promise above this is called weak."""
+WORDS = {"view", "audience", "audiences", "level", "made", "keys\nseen", "budget\nlasts"}
+"""Headings of columns without numbers."""
 
 
 @click.command()
@@ -77,108 +84,101 @@ def check(
         plan = load_plan(file)
         samples = [] if sample_records is None else run(plan, lambda client: _sampled(plan, client, sample_records))
     except ConfigError as error:
-        count = len(error.faults)
-        click.echo(f"{file}: {count} {'fault' if count == 1 else 'faults'}", err=True)
+        click.echo(f"{file}: {many(len(error.faults), 'fault')}", err=True)
         for fault in error.faults:
             click.echo(f"  {fault}", err=True)
         if as_json:
-            faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
-            click.echo(json.dumps({"faults": faults}, indent=2, ensure_ascii=False))
+            print_faults(error)
         context.exit(FAULTY)
     checked = check_plan(plan, samples)
     if as_json:
-        click.echo(json.dumps(checked.as_json(), indent=2, ensure_ascii=False))
+        print_json(checked.as_json())
     else:
+        hint = Text("\n--explain explains every view, ledger and cost.", "dim")
+        details = _explained(checked.description, checked.computing, checked.rates) if explain else [hint]
         console = Console(highlight=False)
-        for part in _summary(checked):
-            console.print(part)
-        if explain:
-            for part in _explained(checked.description, checked.computing, checked.rates):
-                console.print(part)
-        else:
-            console.print(Text("\n--explain explains every view, ledger and cost.", "dim"))
-        for part in map(sample_page, checked.samples):
+        for part in (*_summary(checked), *details, *map(sample_page, checked.samples)):
             console.print(part)
     if strict and checked.warnings:
         context.exit(WARNED)
 
 
 def _summary(checked: Checked) -> Iterator[RenderableType]:
-    """What the plan means, then what to mend."""
+    """Yield the meaning of the plan, then the warnings."""
     plan = checked.description
-    views, warnings = _many(len(plan.views), "view"), _many(len(checked.warnings), "warning")
+    views, warnings = many(len(plan.views), "view"), many(len(checked.warnings), "warning")
     verdict = (warnings, "bold yellow") if checked.warnings else ("OK", "bold green")
     broker = f"{plan.broker} ({plan.access})" if plan.access else plan.broker
     yield Text.assemble((plan.id, "bold"), ": ", verdict, f", {views}, {plan.partitions} partitions, broker {broker}\n")
     yield _audiences(checked.audiences)
+    yield from _notes(plan, checked.audiences)
     yield Text("")
     for ledger in plan.ledgers:
         yield Text(_ledger_line(ledger))
     for warning in checked.warnings:
         yield Text.assemble(("\nwarning: ", "bold yellow"), warning)
-    for fault in checked.lacking:
+    for fault in checked.missing:
         yield Text.assemble(("\nmissing on this machine: ", "bold"), f"{fault}. It is needed to connect.")
     for words in checked.on_this_machine:
         yield Text.assemble(("\non this machine: ", "bold"), words)
 
 
 def _audiences(audiences: Sequence[AudienceSummary]) -> Table:
-    left = {"view", "audience", "level", "keys\nseen", "budget\nlasts"}
-    headings = [
-        "view",
-        "audience",
-        "level",
-        "epsilon",
-        "keys\nseen",
-        "95 %\nerror",
-        "a window\ncosts",
-        "a period\ncosts",
-    ]
-    table = _table([*headings, "budget\nlasts"], left=left)
+    costs = ("cost per\nwindow", "cost per\nperiod", "budget\nlasts")
+    rows = _table("view", "audience", "level", "epsilon", "keys\nseen", "95 %\nerror", *costs, apart=1)
     before = ""
     for one in audiences:
-        table.add_row(
-            "" if one.view == before else one.view,
-            one.audience,
-            one.level + (f", later {one.later}" if one.later else ""),
-            _short(one.epsilon),
-            one.seen,
-            f"±{one.noise_interval_95}",
-            _cost(one.cost) + (" a pane" if one.unit == "pane" else ""),
-            _cost(one.period_cost),
-            f"all {one.period}" if one.lasts == one.period else f"{one.lasts} of {one.period}",
+        view, before = "" if one.view == before else one.view, one.view
+        level = one.level + (f", later {one.later}" if one.later else "")
+        cost = _cost(one.cost) + (" a pane" if one.unit == "pane" else "")
+        lasts = f"all {one.period}" if one.lasts == one.period else f"{one.lasts} of {one.period}"
+        noise = f"±{one.noise_interval_95}"
+        rows.add_row(
+            view, one.audience, level, _short(one.epsilon), one.seen, noise, cost, _cost(one.period_cost), lasts
         )
-        before = one.view
-    return table
+    return rows
 
 
-def _cost(price: PrivacyCost) -> str:
-    """A cost for a column: epsilon, or rho where the ledger counts that."""
-    return f"{_short(price.rho)} rho" if price.rho else _short(price.epsilon)
+def _cost(cost: PrivacyCost) -> str:
+    """Return a cost for a column: epsilon, or rho if the ledger counts that."""
+    return f"{_short(cost.rho)} rho" if cost.rho else _short(cost.epsilon)
 
 
 def _ledger_line(ledger: LedgerDescription) -> str:
     lasts = f"all {ledger.period}" if ledger.affords_schedule else f"{ledger.lasts} of {ledger.period}"
     return (
-        f"Ledger {ledger.name} ({ledger.population}): {price_words(ledger.budget)} per user per {ledger.period}. "
-        f"Planned releases use {price_words(ledger.asked)}. The budget lasts {lasts}."
+        f"Ledger {ledger.name} ({ledger.population}): {price_words(ledger.budget)} per user per {ledger.period}"
+        f"{_parts_words(ledger)}. Planned releases use {price(ledger.asked)}. The budget lasts {lasts}."
     )
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _parts_words(ledger: LedgerDescription) -> str:
+    """Return the parts of a budget: their epsilon, and what is counted in each; empty if it has none."""
+    parts = [
+        f"epsilon {part.epsilon.decimal} {_USES[part.name]} (counted as {part.unit}, at most "
+        f"{decimal_down(part.cap.value, DIGITS)})"
+        for part in ledger.parts
+    ]
+    return f", kept in parts: {'; '.join(parts)}" if parts else ""
+
+
+def _notes(plan: PlanDescription, audiences: Sequence[AudienceSummary]) -> Iterator[RenderableType]:
+    """Yield notes to the costs of the table: what adds up and what does not, and the price of chosen keys."""
+    if any(sum(len(level.audiences) for level in view.levels) > 1 for view in plan.views):
+        yield Text("Do not add the rows of a view: its audiences together cost what the finest level costs.", "dim")
+    if any(one.later for one in audiences):
+        yield Text("The costs are those of the first level; a later level costs more.", "dim")
+    for view in plan.views:
+        keys = view.keys_at_worst
+        if keys.epsilon.value or keys.squares:
+            included = "" if keys.squares else ", included above"
+            yield Text(f"Choosing the keys of {view.name} costs {price(keys)} a window at worst{included}.", "dim")
 
 
 async def _sampled(plan: Plan, client: Client, records: int) -> list[SourceSurvey]:
-    """Sample the sources by the file; where other settings are in effect, a line on stderr says so."""
+    """Sample the sources by the file. If other settings are in effect, print a note on stderr."""
     found = await sample(plan, client, records)
-    number, differs = await read_differing(plan, client)
-    if differs:
-        click.echo(
-            f"note: settings {number} are in effect, and FILE differs in {', '.join(differs)}. The sample is read by "
-            "FILE. To put FILE into effect: `stream-dp apply FILE`",
-            err=True,
-        )
+    note_differences(*await read_differing(plan, client), "The sample is read by FILE.")
     return found
 
 
@@ -192,7 +192,7 @@ def _explained(
     windows, records = sum(rate.windows_a_second for rate in asked), sum(rate.records_a_second for rate in asked)
     yield _paragraphs(
         "release times",
-        f"Releases leave at multiples of {plan.slot}, {plan.offset} after their window closes at the earliest. A "
+        f"A release leaves at least {plan.offset} after its window closes, at the next multiple of {plan.slot}. A "
         "window that takes longer to compute leaves later, and readers see that it took longer.",
     )
     yield _paragraphs(
@@ -210,7 +210,7 @@ def _explained(
 
 
 def _paragraphs(title: str, *lines: str) -> RenderableType:
-    return Group(Text(f"\n{title}", "bold"), *(Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines))
+    return Group(Text(f"\n{title}", "bold"), indented(*map(Text, lines)))
 
 
 def _view(view: ViewDescription, computing: str) -> RenderableType:
@@ -226,115 +226,88 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
         *([view.sharpening] if view.sharpening else []),
         f"{computing}.",
     ]
-    words = [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines]
-    tables = [
-        Padding(table, (0, 0, 0, 2), expand=False) for table in (_levels(view), *([_modes(view)] if view.modes else []))
-    ]
-    return Group(Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})"), *words, *tables)
+    tables = [_levels(view), *([_modes(view)] if view.modes else [])]
+    head = Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})")
+    return Group(head, indented(*map(Text, lines), *tables))
 
 
 def _modes(view: ViewDescription) -> Table:
-    """What windows that overlap cost and how noisy they are, made in each way."""
-    table = _table(["made", "level", "a day\ncosts", "mean\nerror", "95 %\nwithin"], left={"made", "level"})
+    """Return the cost and noise of windows that overlap, by each way to make them."""
+    rows = _table("made", "level", "a day\ncosts", "mean\nerror", "95 %\nwithin")
     for mode in view.modes:
         made = f"{mode.mode} (this)" if mode.configured else mode.mode
-        for at, level in enumerate(view.levels):
-            cost = mode.day_costs[at]
-            table.add_row(
-                "" if at else made,
-                level.name,
-                _short(cost.rho or cost.epsilon),
-                mode.expected_errors[at],
-                f"±{mode.noise_intervals_95[at]}",
-            )
-    return table
+        for at, (level, cost) in enumerate(zip(view.levels, mode.day_costs, strict=True)):
+            error = (mode.expected_errors[at], f"±{mode.noise_intervals_95[at]}")
+            rows.add_row("" if at else made, level.name, _short(cost.rho or cost.epsilon), *error)
+    return rows
 
 
 def _levels(view: ViewDescription) -> Table:
     columns = view.explanation.columns
-    headings = ["level", "epsilon", "noise\nscale", "mean\nerror", "95 %\nwithin", *columns]
-    headings.append(f"{view.unit}\nrho" if view.levels[0].cost.rho else f"{view.unit}\ncosts")
-    table = _table([*headings, "budget\naffords", "audiences"], left={"level", "audiences"})
+    costs = f"{view.unit}\nrho" if view.levels[0].cost.rho else f"{view.unit}\ncosts"
+    errors = ("noise\nscale", "mean\nerror", "95 %\nwithin")
+    rows = _table("level", "epsilon", *errors, *columns, costs, "budget\naffords", "audiences")
     for index, level in enumerate(view.levels):
-        table.add_row(
-            level.name,
-            _short(level.epsilon),
-            _short(level.noise_scale),
-            level.expected_error,
-            f"±{level.noise_interval_95}",
-            *(cells[index] for cells in columns.values()),
-            _short(level.cost.rho or level.cost.epsilon),
-            str(level.windows_afforded),
-            ", ".join(level.audiences) or "-",
-        )
-    return table
+        noise = (_short(level.noise_scale), level.expected_error, f"±{level.noise_interval_95}")
+        seen = (cells[index] for cells in columns.values())
+        afforded, audiences = str(level.windows_afforded), ", ".join(level.audiences) or "-"
+        cost = _short(level.cost.rho or level.cost.epsilon)
+        rows.add_row(level.name, _short(level.epsilon), *noise, *seen, cost, afforded, audiences)
+    return rows
 
 
-_USES = {
-    "pure": "for costs that add up",
-    "selection": "for the draws of selections",
-    "zcdp": "for the noise of counts",
-}
+_USES = {"pure": "for costs that add up", "selection": "for the draws of selections", "zcdp": "for the noise of counts"}
 
 
 def _part(part: PartDescription) -> str:
     windows = ", ".join(f"{count} of {view}" for view, count in part.windows_afforded.items())
     reach = f"it lasts {part.lasts}. If a view were alone, it would pay for {windows}" if windows else "no view uses it"
     return (
-        f"Part {part.name}, {_USES[part.name]}: epsilon {part.epsilon.decimal} and delta {part.delta.decimal}, which "
-        f"is {part.unit} {part.cap.decimal}. Planned releases use {part.asked.decimal}: {reach}."
+        f"Part {part.name}, {_USES[part.name]}: epsilon {part.epsilon.decimal} and delta {_short(part.delta)}, which "
+        f"is {part.unit} {decimal_down(part.cap.value, DIGITS)}. Planned releases use {_short(part.asked)}: {reach}."
     )
 
 
 def _short(amount: Amount) -> str:
-    """A number for a column, rounded up."""
-    return decimal_up(Fraction(amount.exact), COLUMN_DIGITS)
+    """Return a number for a column, rounded up."""
+    return decimal_up(amount.value, DIGITS)
 
 
-def _table(headings: Sequence[str], left: Container[str]) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
-    for heading in headings:
-        numbers = heading not in left
-        table.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
-    return table
+def _table(*headings: str, apart: int = 2) -> Table:
+    return table(*headings, words=WORDS, apart=apart, no_wrap=True)
 
 
 def _ledger(ledger: LedgerDescription) -> RenderableType:
     entries = ["epsilon", "delta", *(part.unit for part in ledger.parts[1:])]
     costs = [f"{entry}\na window" for entry in entries]
-    table = _table(["view", "level", *costs, "share", "windows\na period", "paid\nfor"], left={"view", "level"})
+    rows = _table("view", "level", *costs, "share", "windows\na period", "windows\naffordable")
     for share in ledger.shares:
         prices = dict(share.cost)
-        table.add_row(
-            share.view,
-            share.level,
-            *("-" if prices[entry] is None else _short(prices[entry]) for entry in entries),
-            share.share or "rest",
-            str(share.windows_asked),
-            str(share.windows_afforded),
-        )
+        cells = ("-" if prices[entry] is None else _short(prices[entry]) for entry in entries)
+        windows = (str(share.windows_asked), str(share.windows_afforded))
+        rows.add_row(share.view, share.level, *cells, share.share or "rest", *windows)
     budget = ledger.budget
     verdict = "the budget lasts the whole period" if ledger.affords_schedule else f"the budget lasts {ledger.lasts}"
+    weak = " This is a weak promise; a lower epsilon is a stronger one." if budget.epsilon.value > WEAK_EPSILON else ""
     lines = [
         f"Each of {ledger.population} is guaranteed a total of {price_words(budget)} per {ledger.period}, over all "
         "views and audiences. Releases beyond that are refused.",
         "A changed budget or period is in effect from the next period on. A running period keeps its budget.",
-        f"Spending is recorded under the words {ledger.population!r}. Renaming the ledger or its views changes "
-        "nothing.",
-        f"Over a period the odds that one user took part change by a factor of at most {ledger.odds} (except for "
-        "delta).",
+        f"Spending is recorded under the words {ledger.population!r}. Do not change them: other words are another "
+        "population, with an unspent budget. Renaming the ledger or its views changes nothing.",
+        f"Over a period the odds that one user took part change by a factor of at most {ledger.odds}, e^"
+        f"{_short(budget.epsilon)} (except for delta).{weak}",
         *map(_part, ledger.parts),
-        f"Planned releases, with what is unlocked later, use {price_words(ledger.asked)}: {verdict}.",
+        f"Planned releases, with what is unlocked later, use {price(ledger.asked)}: {verdict}.",
     ]
-    words = [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines]
-    return Group(Text.assemble("\nledger ", (ledger.name, "bold")), *words, Padding(table, (0, 0, 0, 2), expand=False))
+    return Group(Text.assemble("\nledger ", (ledger.name, "bold")), indented(*map(Text, lines), rows))
 
 
 def sample_page(sample: SourceSurvey) -> RenderableType:
-    """The sample of one source: what its views make of it, who placed the users, and the clocks."""
+    """Return the sample of one source: its records by outcome, the partitioner, and the clocks."""
     title = Text.assemble("\nsample of source ", (sample.source, "bold"), f" (topic {sample.topic})")
     if not sample.records:
-        return Group(title, Padding(Text("The topic has no record to sample."), (0, 0, 0, 2), expand=False))
+        return Group(title, indented(Text("The topic has no record to sample.")))
     lines = [
         f"The newest {sample.records:,} records, {sample.watermarks:,} of them watermarks"
         f"{' (stopped after 10 s)' if sample.cut_short else ''}.",
@@ -343,24 +316,15 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
     if sample.users and sample.users_placed_by:
         placed = ", ".join(f"{users:,} are where {name} puts them" for name, users in sample.users_placed_by.items())
         lines.append(f"Of {sample.users:,} users {placed}.")
-    words = [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines]
-    return Group(title, *words, Padding(_sample_table(sample), (0, 0, 0, 2), expand=False))
+    return Group(title, indented(*map(Text, lines), _sample_table(sample)))
 
 
 def _sample_table(sample: SourceSurvey) -> Table:
     events = sample.records - sample.watermarks
-    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True)
-    for heading in ("view", "records", "share", "outcome"):
-        table.add_column(heading, justify="right" if heading in ("records", "share") else "left")
-
-    def row(view: str, records: int, what: str, of: int = events) -> None:
-        table.add_row(view, f"{records:,}", f"{100 * records / max(1, of):.3g} %", what)
-
-    for reason, records in sample.refused.items():
-        row("(any)", records, f"refused: {reason}")
+    found = [("(any)", records, events, f"refused: {reason}") for reason, records in sample.refused.items()]
     for view in sample.views:
         of = max(events, view.counted + sum(view.refused.values()))  # an event may have several items
-        row(view.view, view.counted, "counted", of)
-        for reason, records in view.refused.items():
-            row(view.view, records, f"not counted: {reason}", of)
-    return table
+        found.append((view.view, view.counted, of, "counted"))
+        found += [(view.view, records, of, f"not counted: {reason}") for reason, records in view.refused.items()]
+    rows = ((view, f"{part:,}", f"{100 * part / max(1, of):.3g} %", outcome) for view, part, of, outcome in found)
+    return table("view", "records", "share", "outcome", rows=rows, words={"view", "outcome"}, apart=1)

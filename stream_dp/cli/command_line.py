@@ -1,47 +1,47 @@
-"""This program among others: how to call it again, what its options mean, and how a command reaches the broker."""
+"""Parts that commands share: arguments, connections to the broker, JSON, and commands to show to users."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from stream_dp.config.plan import Plan
+from stream_dp.config.planner import load_plan
+from stream_dp.errors import ConfigError
 from stream_dp.operations.settings import Effective, read_effective
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.client import Client, connect
 from stream_dp.windows.durations import parse_time
 
 PROGRAM = "stream-dp"
+FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 T = TypeVar("T")
 
 
 def command_line(*words: str | Path) -> str:
-    """A command of this program as a shell takes it, found the way this very process was."""
-    return " ".join([shlex.quote(program()), *map(_word, words)])
+    """Return a command of this program for a shell."""
+    quoted = [short_path(word) if isinstance(word, Path) else shlex.quote(word) for word in words]
+    return " ".join([shlex.quote(program()), *quoted])
 
 
 def short_path(path: Path) -> str:
-    """A path as a shell takes it, from the home folder on where it is there."""
+    """Return a path for a shell, with ~ for the home folder."""
     home = Path.home()
     return f"~/{shlex.quote(str(path.relative_to(home)))}" if path.is_relative_to(home) else shlex.quote(str(path))
 
 
-def _word(word: str | Path) -> str:
-    return short_path(word) if isinstance(word, Path) else shlex.quote(word)
-
-
 def program() -> str:
-    """`stream-dp` where that is on the PATH, else the way to it from here, as from a virtual environment."""
+    """Return `stream-dp` if that is on the PATH, else the path of it, as in a virtual environment."""
     called = Path(sys.argv[0])
     here = called if called.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
     found = shutil.which(PROGRAM)
@@ -51,12 +51,12 @@ def program() -> str:
 
 
 class Moment(click.ParamType):
-    """A date or a moment as RFC 3339 text, in ms since epoch; a date is where it begins in UTC."""
+    """A time as a date or RFC 3339 text, in ms since epoch; a date means its first moment in UTC."""
 
     name = "time"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The moment, if the text is one."""
+        """Return the time in ms, or fail."""
         text = str(value)
         try:
             return parse_time(text if "T" in text else f"{text}T00:00:00Z")
@@ -68,14 +68,14 @@ MOMENT = Moment()
 
 
 def run(plan: Plan, work: Callable[[Client], Awaitable[T]]) -> T:
-    """Run an operation with a client of the broker that a plan names.
+    """Run an operation with a client of a plan's broker.
 
     Args:
         plan: the plan.
         work: the operation.
 
     Raises:
-        ConfigError: the cluster does not let us in.
+        ConfigError: the cluster refuses the login.
         BrokerError: the cluster does not answer.
     """
     # What matters of the Kafka client's log comes as an error of the package.
@@ -89,17 +89,57 @@ def run(plan: Plan, work: Callable[[Client], Awaitable[T]]) -> T:
 
 
 async def effective(plan: Plan, client: Client) -> Effective:
-    """Read the plan in effect; where the file differs, a line on stderr says so.
+    """Read the plan in effect. If the file differs, print a note on stderr.
 
     Args:
         plan: of the file.
         client: of its broker.
     """
     found = await read_effective(plan, client)
-    if found.differs:
+    note_differences(found.number, found.differs, "This uses the settings in effect.")
+    return found
+
+
+def note_differences(number: int, differs: Sequence[str], used: str) -> None:
+    """Print a note on stderr if the file differs from the settings in effect.
+
+    Args:
+        number: of the settings.
+        differs: the settings of the file that are not in effect.
+        used: a sentence on the settings that the command uses.
+    """
+    if differs:
         click.echo(
-            f"note: settings {found.number} are in effect, and FILE differs in {', '.join(found.differs)}. This uses "
-            "the settings in effect. To put FILE into effect: `stream-dp apply FILE`",
+            f"note: settings {number} are in effect, and FILE differs in {', '.join(differs)}. {used} To put FILE into "
+            "effect: `stream-dp apply FILE`",
             err=True,
         )
-    return found
+
+
+def run_effective(file: Path, work: Callable[[Plan, Client], Awaitable[T]]) -> tuple[Plan, T]:
+    """Run an operation on the plan in effect.
+
+    Args:
+        file: of the application.
+        work: the operation.
+
+    Returns:
+        The plan in effect, and the result.
+    """
+    plan = load_plan(file)
+
+    async def connected(client: Client) -> tuple[Plan, T]:
+        found = (await effective(plan, client)).plan
+        return found, await work(found, client)
+
+    return run(plan, connected)
+
+
+def print_json(value: object) -> None:
+    """Print a value as one JSON object."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_faults(error: ConfigError) -> None:
+    """Print the faults of a configuration as one JSON object."""
+    print_json({"faults": [{"path": fault.path, "message": fault.message} for fault in error.faults]})

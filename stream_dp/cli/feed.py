@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import Progress as Bar
+from rich.progress import Progress
 
-from stream_dp.cli.command_line import MOMENT, effective, run
+from stream_dp.cli.command_line import FILE, MOMENT, effective, run
 from stream_dp.config.forecast import withdrawal_faults
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.planning import load_plan
-from stream_dp.errors import BrokerError, ConfigError, StreamDPError
-from stream_dp.operations.feed import (
-    Progress,
-    Watermarks,
-    begins_ms,
-    check_columns,
-    check_times,
-    columns_of,
-    counting,
-    make_room,
-    source_named,
-    write,
-)
-from stream_dp.operations.history import Events, Survey, open_table
+from stream_dp.config.planner import load_plan
+from stream_dp.errors import BrokerError, StreamDPError
+from stream_dp.operations import feed as operations
+from stream_dp.operations.events_file import Events, FileSurvey, open_table
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration, format_time
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILE
 @click.argument("source", required=False)
 @click.option(
     "--from",
@@ -69,21 +58,7 @@ from stream_dp.windows.durations import format_duration, format_time
     type=MOMENT,
     help="The history is complete up to this time, that of the last watermark. [default: just after the last event]",
 )
-def feed(
-    file: Path,
-    source: str | None,
-    events: Path,
-    user: str | None,
-    time: str | None,
-    time_format: Literal["iso", "s", "ms"] | None,
-    all_fields: bool,
-    unchecked_data: bool,
-    skip_bad: bool,
-    append: bool,
-    from_row: int,
-    watermarks: bool | None,
-    until_ms: int | None,
-) -> None:
+def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  # noqa: ANN401  the fields of FeedOptions
     """Write history into the topic of a SOURCE of the application that FILE describes; SOURCE, if it has several.
 
     Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the unit of
@@ -107,55 +82,37 @@ def feed(
     Exit codes: 0 written; 1 the broker or the file failed (the message says how many events were written); 2 wrong
     usage, or rows that are no events.
     """
-    file_plan = load_plan(file)
+    file_plan, options = load_plan(file), operations.FeedOptions(**given)
 
     async def read(client: Client) -> tuple[Plan, list[ViewPlan]]:
         plan = (await effective(file_plan, client)).counted
-        return plan, await counting(plan, client)
+        return plan, await operations.counting(plan, client)
 
     plan, counted = run(file_plan, read)
-    fed = source_named(counted, source)
+    fed = operations.source_named(counted, source)
     views = [view for view in counted if view.source.name == fed.name]
     table = open_table(events)
-    columns = columns_of(fed, views, user, time, time_format, everything=all_fields)
-    check_columns(events, table, columns)
+    columns = operations.columns_of(fed, views, events, table, options)
     made = Events(table, fed, views, columns)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     survey = made.survey(wall_clock_ms())
     for line in _surveyed(survey, views):
-        console.print(line, markup=False)
-    if not unchecked_data:
-        check_times(events, survey, columns, views)
-    if survey.refused and not skip_bad:
-        raise ConfigError(f"{events}: {sum(survey.refused.values()):,} rows are no events. Add --skip-bad to skip them")
-    if survey.last_ms is None:
-        raise ConfigError(f"{events}: the file has no event")
-    until = survey.last_ms + 1 if until_ms is None else until_ms
-    if until <= survey.last_ms:
-        raise ConfigError(f"--until {format_time(until)}: there are later events, up to {format_time(survey.last_ms)}")
+        console.print(line)
+    until = operations.last_watermark(events, survey, columns, views, options)
     fresh = [view.name for view in views if not view.editions]
-    for fault in withdrawal_faults(plan, fresh, wall_clock_ms(), until):
-        console.print(f"{fault}", markup=False)
-    for line in _left_open(views, until):
-        console.print(line, markup=False)
-    marked = any(view.window.clock == "event" for view in views) if watermarks is None else watermarks
-    progress = Progress(fed.topic, row=from_row - 1)
+    for line in [*map(str, withdrawal_faults(plan, fresh, wall_clock_ms(), until)), *_left_open(views, until)]:
+        console.print(line)
+    marked = any(view.window.clock == "event" for view in views) if options.watermarks is None else options.watermarks
+    watermarks = operations.Watermarks(fed, views, until, ordered=survey.ordered) if marked else None
+    progress = operations.FeedProgress(fed.topic, row=options.from_row - 1)
 
     async def fill(client: Client) -> None:
-        if await make_room(plan, fed, client, append=append):
-            console.print(f"topic {fed.topic} was created with {fed.partitions} partitions", markup=False)
-        with Bar(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as bar:
-            task = bar.add_task("rows", total=survey.rows, completed=from_row - 1)
-            await write(
-                made,
-                client,
-                progress,
-                watermarks=Watermarks(fed, views) if marked else None,
-                ordered=survey.ordered,
-                until_ms=until,
-                from_row=from_row,
-                report=lambda so_far: bar.update(task, completed=so_far.row),
-            )
+        if await operations.make_room(plan, fed, client, append=options.append):
+            console.print(f"topic {fed.topic} was created with {fed.partitions} partitions")
+        with Progress(console=Console(stderr=True), disable=not console.is_terminal, transient=True) as bar:
+            task = bar.add_task("rows", total=survey.rows, completed=progress.row)
+            async for _ in operations.write(made, client, progress, watermarks):
+                bar.update(task, completed=progress.row)
 
     try:
         run(plan, fill)
@@ -164,7 +121,7 @@ def feed(
     except BrokerError as error:
         raise (BrokerError(f"{error}. {progress.words()}") if progress.events else error) from None
     last = f"; the last watermark is {format_time(until)}" if marked else ""
-    console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}", markup=False)
+    console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}")
 
 
 def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
@@ -181,8 +138,8 @@ def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
             )
 
 
-def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
-    """Say what a table has."""
+def _surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
+    """Yield what the rows of a file are, and which of them no view counts."""
     yield f"{survey.rows:,} rows: {survey.events:,} events"
     for reason, count in survey.refused.most_common():
         rows = ", ".join(f"{row:,}" for row in survey.first_rows[reason])
@@ -194,7 +151,7 @@ def _surveyed(survey: Survey, views: list[ViewPlan]) -> Iterator[str]:
     yield f"{order}, from {format_time(survey.first_ms)} to {format_time(survey.last_ms)}"
     first = {view.view: view for view in reversed(views)}
     for name in dict.fromkeys(view.view for view in views):
-        first_ms = begins_ms(first[name])
+        first_ms = operations.begins_ms(first[name])
         if first_ms is None:
             yield (
                 f"view {name} has no window.start. It begins with the window of its first start; earlier events are "

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
-from stream_dp.errors import StreamDPError
-from stream_dp.runtime import localkafka
-from stream_dp.runtime.localkafka import LocalKafka
+from stream_dp.cli.command_line import print_json
+from stream_dp.runtime.localkafka import broker as localkafka
+from stream_dp.runtime.localkafka.broker import LocalKafka
 
 NOT_RUNNING = 3
 """Exit code of `status` when no broker runs, as service managers use it."""
@@ -34,10 +31,10 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="Print one J
 def kafka() -> None:
     """Run a real Apache Kafka on this machine.
 
-    One node on loopback, without authentication: for development, the demo and the tests. Needs Java 17 or newer; Maven
-    fetches the jars once into the cache folder (STREAM_DP_CACHE, else ~/.cache/stream-dp).
+    One node on loopback, without authentication: for development, the demo and the tests. Needs Java 17 or newer. Maven
+    downloads the jars once into the cache folder (STREAM_DP_CACHE, else ~/.cache/stream-dp).
 
-    STREAM_DP_BROKER names an existing cluster to use instead; then nothing is started here.
+    If STREAM_DP_BROKER names a cluster, commands use that and start nothing.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not running (status).
     """
@@ -45,22 +42,21 @@ def kafka() -> None:
 
 @kafka.command()
 @click.option("--port", type=click.IntRange(1, 65535), help="Port for clients. [default: the former, else a free one]")
-@click.option("--heap", default="1g", show_default=True, help="The most memory the Java heap may take.")
+@click.option("--heap", default="1g", show_default=True, help="Limit of the Java heap.")
 @_dir_option
 @_json_option
 def up(port: int | None, heap: str, folder: Path | None, as_json: bool) -> None:
     """Start Kafka and return when clients can use it.
 
-    It goes on running until `stream-dp kafka down`. One that runs already is left as it is; one that was stopped
-    comes back with its topics.
+    Kafka runs until `stream-dp kafka down`. If it runs already, nothing changes. If it was stopped, it comes back with
+    its topics.
     """
     external = localkafka.external_broker()
     if external is not None:
         fields = {"address": external, "external": True, "started": False}
         _tell(fields, f"STREAM_DP_BROKER names [bold]{escape(external)}[/]: using it, nothing started", as_json)
         return
-    with _errors_as_messages():
-        found = localkafka.start(folder, port=port, heap=heap, say=_say)
+    found = localkafka.start(folder, port=port, heap=heap, say=_say)
     done = "Kafka is up" if found.started else "Kafka was running already"
     _show(found, f"{done} on [bold]{found.address}[/]", as_json, ready=True)
 
@@ -71,24 +67,22 @@ def up(port: int | None, heap: str, folder: Path | None, as_json: bool) -> None:
 def down(folder: Path | None, as_json: bool) -> None:
     """Stop Kafka; its topics stay for the next `up`.
 
-    Fine when it is not running. A cluster named by STREAM_DP_BROKER is never touched.
+    If it does not run, nothing changes. A cluster of STREAM_DP_BROKER is never stopped.
     """
-    with _errors_as_messages():
-        stopped = localkafka.stop(folder)
-        found = localkafka.status(folder)
+    stopped, found = localkafka.stop(folder), localkafka.status(folder)
     words = f"Kafka on {found.address} is stopped; its topics stay in {escape(str(found.data_dir))}"
     _tell({"stopped": stopped}, words if stopped else "Kafka was not running", as_json)
 
 
-@kafka.command(short_help="Say whether Kafka runs, and where.")
+@kafka.command(short_help="Show the state of Kafka.")
 @_dir_option
 @_json_option
 @click.pass_context
 def status(context: click.Context, folder: Path | None, as_json: bool) -> None:
-    """Say whether Kafka runs, where clients reach it, and where its data and log are.
+    """Show the state of Kafka, its address, data and log.
 
-    Exits with 0 when clients can use it, 3 when it does not run, 1 when it runs (or is named by STREAM_DP_BROKER) but
-    does not answer.
+    Exits with 0 if clients can use it, 3 if it does not run, 1 if it runs (or is named by STREAM_DP_BROKER) but does
+    not answer.
     """
     external = localkafka.external_broker()
     if external is not None:
@@ -96,8 +90,7 @@ def status(context: click.Context, folder: Path | None, as_json: bool) -> None:
         words = f"STREAM_DP_BROKER names [bold]{escape(external)}[/]: {'it answers' if ready else 'it does not answer'}"
         _tell({"address": external, "external": True, "ready": ready}, words, as_json)
         context.exit(0 if ready else 1)
-    with _errors_as_messages():
-        found = localkafka.status(folder)
+    found = localkafka.status(folder)
     if not found.running or found.address is None:
         _show(found, "Kafka is not running", as_json, ready=False)
         context.exit(NOT_RUNNING)
@@ -108,13 +101,13 @@ def status(context: click.Context, folder: Path | None, as_json: bool) -> None:
 
 
 def _say(words: str) -> None:
-    """Progress goes to standard error, so that `--json` output stays clean."""
+    """Print progress to standard error, so that `--json` output stays clean."""
     _progress.print(f"[dim]{escape(words)}[/]")
 
 
 def _tell(fields: dict[str, object], words: str, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(fields))
+        print_json(fields)
     else:
         _out.print(words)
 
@@ -130,19 +123,7 @@ def _show(found: LocalKafka, headline: str, as_json: bool, *, ready: bool) -> No
         "data": str(found.data_dir),
         "log": str(found.log_file),
     }
-    _tell(fields, headline, as_json)
-    if as_json:
-        return
-    if found.pid is not None:
-        _out.print(f"  [dim]process[/]  {found.pid}")
-    _out.print(f"  [dim]data[/]     {escape(str(found.data_dir))}")
-    _out.print(f"  [dim]log[/]      {escape(str(found.log_file))}")
-
-
-@contextmanager
-def _errors_as_messages() -> Iterator[None]:
-    """An error of the package ends the command with its message and exit code 1, without a traceback."""
-    try:
-        yield
-    except StreamDPError as error:
-        raise click.ClickException(str(error)) from error
+    process = [] if found.pid is None else [f"  [dim]process[/]  {found.pid}"]
+    paths = [("data", found.data_dir), ("log", found.log_file)]
+    lines = [f"  [dim]{name:<9}[/]{escape(str(path))}" for name, path in paths]
+    _tell(fields, "\n".join([headline, *process, *lines]), as_json)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from stream_dp.cli.command_line import short_path
-from stream_dp.config.planning import load_plan
-from stream_dp.operations import keys as key_operations
+from stream_dp.cli.command_line import FILE, short_path
+from stream_dp.config.planner import load_plan
+from stream_dp.operations import keys as operations
 from stream_dp.runtime.key_file import read_keys, read_lines
 
 
@@ -20,9 +20,6 @@ class _Keys(click.Group):
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             args = ["list", *args]
         return super().parse_args(ctx, args)
-
-
-_file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 @click.group(cls=_Keys, subcommand_metavar="[list|rotate|retire] FILE")
@@ -43,7 +40,7 @@ def keys() -> None:
 
 
 @keys.command("list")
-@_file
+@FILE
 def list_keys(file: Path) -> None:
     """List ids, when the keys were made, and which is in use. `stream-dp keys FILE` does the same."""
     path = load_plan(file).key_file
@@ -56,7 +53,7 @@ def list_keys(file: Path) -> None:
 
 
 @keys.command()
-@_file
+@FILE
 def rotate(file: Path) -> None:
     """Add a key; restarted workers seal new windows with it.
 
@@ -64,14 +61,14 @@ def rotate(file: Path) -> None:
     what workers store of such a window can read every level of it. So a rotation protects new windows only.
     """
     path = load_plan(file).key_file
-    click.echo(f"Key {key_operations.rotate(path)} was added to {short_path(path)}. Next:")
+    click.echo(f"Key {operations.rotate(path)} was added to {short_path(path)}. Next:")
     click.echo("  1. Copy the file to every machine with a worker, and to your backup.")
     click.echo("  2. Restart the workers, one by one or all at once. Workers with the new file wait until the last one")
     click.echo("     with the old file has ended. Windows sealed from then on use the new key.")
 
 
 @keys.command()
-@_file
+@FILE
 @click.argument("key_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def retire(file: Path, key_id: str, *, yes: bool) -> None:
@@ -83,12 +80,12 @@ def retire(file: Path, key_id: str, *, yes: bool) -> None:
     """
     path = load_plan(file).key_file
     is_lost = not os.path.lexists(path)
-    known = None if is_lost else key_operations.retirable(read_lines(path), key_id)
+    known = None if is_lost else operations.retirable(read_lines(path), key_id)
     what = f"deletes the secret of key {key_id} from" if known else f"records key {key_id} as lost in"
     anew = " a new file with a new key:" if is_lost else ""
     click.echo(f"This {what}{anew} {short_path(path)}. Windows sealed with it are never sharpened again.")
     click.echo("What was released of them stays. Only a copy of the file can undo this.")
     if not yes:
         click.confirm("Retire it?", abort=True)
-    (key_operations.replace_lost if is_lost else key_operations.retire)(path, key_id)
+    (operations.replace_lost if is_lost else operations.retire)(path, key_id)
     click.echo("Done. Copy the file to every machine with a worker, restart the workers, and delete old copies of it.")

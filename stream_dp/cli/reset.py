@@ -1,4 +1,4 @@
-"""`stream-dp reset FILE`: delete what an application has on its cluster, so that it begins anew; for operators."""
+"""`stream-dp reset FILE`: delete the topics and offsets of an application, so that it starts anew; for operators."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from pathlib import Path
 
 import click
 
-from stream_dp.cli.command_line import command_line, run
+from stream_dp.cli.command_line import FILE, command_line, run
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.config.planner import load_plan
+from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.operations.numbers import moment
-from stream_dp.operations.reset import Holdings, holdings, spendings
-from stream_dp.operations.reset import reset as forget
+from stream_dp.operations import reset as operations
 from stream_dp.records.statement import LedgerStatement
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.key_file import read_keys
+from stream_dp.windows.durations import moment
 
 DIGITS = 4
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILE
 @click.option("--yes", "name", metavar="NAME", help="The name of the application; do not ask for it.")
 def reset(file: Path, name: str | None) -> None:
     """Delete everything that the application that FILE describes has on its cluster; its next worker starts anew.
@@ -44,27 +43,27 @@ def reset(file: Path, name: str | None) -> None:
     """
     plan = load_plan(file)
     if name not in (None, plan.id):
-        raise ConfigError([Fault("--yes", f"{file} describes application {plan.id!r}, not {name!r}")])
+        raise ConfigError(f"{file} describes application {plan.id!r}, not {name!r}", "--yes")
     run(plan, lambda client: _reset(plan, file, client, asked=name is None))
 
 
 async def _reset(plan: Plan, file: Path, client: Client, *, asked: bool) -> None:
     keys = read_keys(plan.key_file)
-    found = await holdings(plan, client, keys)
+    found = await operations.holdings(plan, client, keys)
     if not any(found):
         click.echo(f"Nothing to delete: application {plan.id} has no topics at {plan.broker.address}.")
         return
-    for line in [*_topics(plan, found), *_spent(await spendings(plan, client))]:
+    for line in [*_topics(plan, found), *_spent(await operations.spendings(plan, client))]:
         click.echo(line)
     if asked and click.prompt("Type the name of the application to delete all of this") != plan.id:
         click.echo("Wrong name. Nothing was deleted.")
         raise click.Abort
-    await forget(plan, client, keys, found)
+    await operations.reset(plan, client, keys, found)
     click.echo(f"Deleted. Now delete the data folders of its workers. To start application {plan.id} anew:")
     click.echo(f"  {command_line('worker', file)}")
 
 
-def _topics(plan: Plan, found: Holdings) -> Iterator[str]:
+def _topics(plan: Plan, found: operations.Holdings) -> Iterator[str]:
     yield f"This deletes {len(found.own)} topics of application {plan.id} at {plan.broker.address},"
     yield "the committed offsets of its workers, and its claims:"
     for topic in found.own:
@@ -74,7 +73,7 @@ def _topics(plan: Plan, found: Holdings) -> Iterator[str]:
 
 
 def _spent(statements: list[LedgerStatement]) -> list[str]:
-    """What is forgotten of the ledgers, a line for each period."""
+    """Return the spending that the ledgers forget, a line for each period."""
     if not statements:
         return ["Its ledgers forget what they have spent. No entry says how much that is."]
     return ["Its ledgers forget what they have spent, and pay from full budgets again:", *map(_line, statements)]

@@ -1,27 +1,246 @@
-"""`stream-dp settings FILE`: the settings in effect, all earlier ones, and how to go back to them."""
+"""Settings of an application: `stream-dp settings` lists them, `apply` and `tune` change them while workers run."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from stream_dp.cli.command_line import command_line, run
-from stream_dp.config.planning import load_plan
-from stream_dp.control.editions import Held
-from stream_dp.operations.numbers import moment
-from stream_dp.operations.settings import SettingsHistory, as_file, read_settings
+from stream_dp.accounting import Cost
+from stream_dp.cli.command_line import FILE, MOMENT, command_line, print_faults, print_json, run
+from stream_dp.cli.display import many, table
+from stream_dp.config.differences import Setting, differences
+from stream_dp.config.plan import Plan
+from stream_dp.config.planner import load_plan
+from stream_dp.control.editions import editions
+from stream_dp.control.settings_change import FormerEdition, Lasting, LedgerChange, SettingsChange, ViewChange
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.exact.rationals import decimal_up
+from stream_dp.operations import plain
+from stream_dp.operations import settings as operations
+from stream_dp.operations.settings import Draft, Rollout, Wish
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.windows.durations import DAY_MS, format_duration, moment
 
+UNHEARD = 3
+LEDGERS, AUDIENCES = "ledgers", "audiences"
+MOST_LEDGERS = 3
+"""In the summary, which has five lines."""
+DIGITS = 4
+HOUR_MS = 3_600_000
 SHOWN = 3
-"""Changes of one record that are named in the table."""
+"""Changes of one record that the list of settings names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """Manner of a command that changes settings.
+
+    Attributes:
+        yes: do not ask.
+        dry_run: post nothing.
+        as_json: print one JSON object instead of words.
+    """
+
+    yes: bool
+    dry_run: bool
+    as_json: bool
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a command that changes settings; it gets them as `wish` and `manner`."""
+
+    @click.option(
+        "--from",
+        "from_ms",
+        type=MOMENT,
+        help="From the first window on that begins at TIME or later and cuts no other. [default: 11 s from now, by the "
+        "view's clock]",
+    )
+    @click.option("--backfill", is_flag=True, help="Release and charge windows of new views that are already over.")
+    @click.option("--dry-run", is_flag=True, help="Show what would change, or why it cannot; change nothing.")
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @click.option("--expect", metavar="N", type=click.IntRange(1), help="Refuse unless settings N are in effect.")
+    @click.option("--note", default="", metavar="TEXT", help="Why. `stream-dp settings` shows it.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --yes or --dry-run.")
+    @wraps(command)
+    def with_wish(**given: Any) -> None:  # noqa: ANN401  the options above, and those of the command
+        wish = Wish(**{one.name: given.pop(one.name) for one in fields(Wish)})
+        manner = Manner(**{one.name: given.pop(one.name) for one in fields(Manner)})
+        if manner.as_json and not (manner.yes or manner.dry_run):
+            raise click.UsageError("--json cannot ask. Add --yes or --dry-run.")
+        command(wish=wish, manner=manner, **given)
+
+    return with_wish
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILE
+@click.option("--take-back", is_flag=True, help="With --yes: also revert what was changed since FILE was written.")
+@options
+def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
+    """Put the settings of FILE into effect for windows to come, while the workers run.
+
+    This compares FILE with the settings in effect, in the control topic: sources, ledgers, ladders, audiences, views.
+    It shows what changes, from which window on, what a day costs and how large the noise is before and after, and how
+    long the budgets last, and asks. Then it posts FILE as the next settings, and every worker uses them from the same
+    windows on. Earlier windows keep their counts and noise; who sees them follows the new settings at once. Spending
+    and revisions continue.
+
+    What cannot be applied is refused with every reason, and nothing changes: a fault in the file; while workers run, a
+    source that they do not read, or other words for a population; a time in the past; windows that would be cut; a new
+    view whose first windows are over, without --backfill; a changed list of keys in a file of the same name; new topics
+    to which the workers' account lacks rights, as far as the cluster shows that.
+
+    The rest of FILE belongs to each machine and is in effect there after a restart: broker, data_dir, key_file,
+    erase_within, window_memory, block_cache, release, topics. To go back, apply an older file: `stream-dp settings FILE
+    --show N` prints it. If FILE reverts what others have tuned since, this says so; with --yes it is refused unless you
+    add --take-back.
+
+    \b
+    stream-dp apply app.yaml --dry-run              what would change, or why it cannot
+    stream-dp apply app.yaml                        the same, then ask
+    stream-dp apply app.yaml --from 2026-03-01 --yes --note "k as agreed"
+
+    Exit codes: 0 done, or no changes; 1 you said no, other settings were posted first, or the broker does not answer;
+    2 it cannot be applied; 3 it is posted, and after a minute not every worker uses it, or all workers have ended.
+    """
+    code, _, _ = change(file, lambda _, plan: plan, wish, manner, take_back=take_back)
+    sys.exit(code)
+
+
+def change(
+    file: Path, wanted: Callable[[Plan, Plan], Plan], wish: Wish, manner: Manner, *, take_back: bool = True
+) -> tuple[int, Plan, Plan]:
+    """Change the settings of an application: show the change, ask, post it, and wait for the workers.
+
+    Args:
+        file: of the application.
+        wanted: makes the wanted plan from the one in effect and that of the file.
+        wish: from when on, and why.
+        manner: what it asks and prints.
+        take_back: revert without a warning what changed since the file was written.
+
+    Returns:
+        The exit code, the plan of the file, and the wanted plan.
+    """
+    try:
+        local = load_plan(file)
+        code, after = run(
+            local, lambda client: _change(local, lambda before: wanted(before, local), client, wish, manner, take_back)
+        )
+    except ConfigError as error:
+        if manner.as_json:
+            print_faults(error)
+        raise
+    return code, local, after
+
+
+async def _change(
+    local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish, manner: Manner, take_back: bool
+) -> tuple[int, Plan]:
+    drafted = await operations.draft(local, wanted, client, wish)
+    if drafted.reverts and manner.yes and not (take_back or manner.dry_run):
+        remedy = "To revert it, add --take-back; to keep it, write it into FILE"
+        raise ConfigError([Fault("--take-back", f"{words}. {remedy}") for words in drafted.reverts])
+    console = Console(highlight=False, markup=False, quiet=manner.as_json, soft_wrap=True)
+    number, is_empty = drafted.posted.number, not drafted.proposal.settings
+    if is_empty:
+        console.print(f"No changes: settings {number - 1} of {local.id} are in effect.")
+    else:
+        if manner.dry_run:
+            console.print("Dry run: nothing was changed. To apply this, run the command without --dry-run.\n")
+        console.print(page(drafted, () if take_back else drafted.reverts))
+    if is_empty or manner.dry_run:
+        if manner.as_json:
+            print_json(drafted.as_json())
+        return 0, drafted.after
+    if not manner.yes:
+        click.confirm("Apply this change?", abort=True)
+        shown, expected = drafted, replace(wish, expect=number - 1)
+        drafted = await operations.draft(local, lambda _: shown.after, client, expected)
+        for words in waits(shown.proposal, drafted.proposal):
+            console.print(words)
+    await operations.post_change(drafted)
+    console.print(f"Posted: settings {number} of {local.id}.")
+    seen: list[Rollout] = []
+    async for found in operations.rollout(drafted, client):
+        if not found.by_all and not seen:
+            console.print("Waiting up to 60 s for the workers ...")
+        elif not found.by_all and found.used_by != seen[-1].used_by:
+            console.print(f"{len(found.used_by)} of {found.workers} workers use them ...")
+        seen.append(found)
+    console.print(outcome(seen[-1], number))
+    if manner.as_json:
+        print_json({**drafted.as_json(), "settings": number, "posted": True, "workers": plain(seen[-1])})
+    return 0 if seen[-1].by_all else UNHEARD, drafted.after
+
+
+def outcome(found: Rollout, number: int) -> str:
+    """Return the outcome of a rollout in a sentence.
+
+    Args:
+        found: its end.
+        number: of the settings.
+    """
+    used, everybody = len(found.used_by), found.workers
+    if not everybody and found.ran:
+        return f"No worker runs any more: they ended before they used settings {number}. Read their logs."
+    if not everybody:
+        return f"No worker runs. Workers use settings {number} when they start."
+    if found.by_all:
+        return f"The worker uses settings {number}." if used == 1 else f"All {used} workers use settings {number}."
+    missing = [*found.others, *([f"{found.silent} without a report"] if found.silent else [])]
+    refused = "".join(f" {name} cannot use them: {why}." for name, why in found.refusals.items())
+    return (
+        f"{used} of {everybody} workers use settings {number}. Not yet: {', '.join(missing)}. They read settings "
+        f"before they close another window. Check again: `stream-dp status FILE`.{refused}"
+    )
+
+
+@click.command()
+@FILE
+@click.argument("view")
+@click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
+@options
+def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish, manner: Manner) -> None:
+    """Change some settings of a VIEW of the application that FILE describes, for windows to come.
+
+    This starts from the settings in effect, whatever FILE says, changes the named ones, and continues as `stream-dp
+    apply` does: it shows from which window on they change and what that costs, and asks. FILE is not changed: this
+    prints what to write into it. Until you do, applying FILE would revert the change.
+
+    KEY is the place of a setting in the view, with dots: k, items_per_user, ladder, window.size, selection.epsilon.
+    `audiences.NAME=LEVEL` is where an audience starts, in every view that it reads.
+    `levels.LEVEL.epsilon` is a level of its ladder, in every view with that ladder. VALUE is what the file would have:
+    20, 1m, "[public, staff]". An exact number needs no quotes here. An empty VALUE removes the setting; its default is
+    in effect then.
+
+    \b
+    stream-dp tune app.yaml busiest k=20 kbar=80
+    stream-dp tune app.yaml busiest window.size=1h window.grace=1m --from 2026-03-01
+    stream-dp tune app.yaml busiest share= --dry-run
+
+    Exit codes: those of `stream-dp apply`.
+    """
+    code, plan, after = change(file, lambda before, _: operations.tuned(before, view, assignments), wish, manner)
+    missing = [] if manner.dry_run or manner.as_json else differences(plan.raw, after.raw)
+    if missing:
+        click.echo(f"{file} differs from the settings in effect. To keep them, write into it:")
+        for setting in missing:
+            click.echo(f"  {setting}")
+        click.echo(f"  ({command_line('apply', file)} would revert them)")
+    sys.exit(code)
+
+
+@click.command()
+@FILE
 @click.option("--show", "number", metavar="N", type=click.IntRange(1), help="Print settings N as a file to apply.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the sections.")
 def settings(file: Path, number: int | None, *, as_json: bool) -> None:
@@ -42,42 +261,177 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
     Exit codes: 0 done; 1 the application was never started, or the broker does not answer; 2 no such number.
     """
     plan = load_plan(file)
-    history = run(plan, lambda client: read_settings(plan, client))
+    known = run(plan, lambda client: operations.read_settings(plan, client))
     if number is not None:
-        click.echo(as_file(file, history.numbered(number)), nl=False)
+        click.echo(operations.as_file(file, known, number), nl=False)
     elif as_json:
-        click.echo(json.dumps(history.as_json(), indent=2, ensure_ascii=False))
+        print_json(operations.history_json(plan.id, known))
     else:
         console = Console(highlight=False, markup=False)
-        newest = history.known[-1]
+        newest = known[-1]
         note = f" ({newest.note})" if newest.note else ""
-        console.print(f"Settings {newest.number} of {plan.id} are in effect, posted {moment(newest.at_ms)}{note}.\n")
-        console.print(_numbers(history))
+        console.print(f"Newest settings of {plan.id}: {newest.number}, posted {moment(newest.at_ms)}{note}.")
+        console.print("The second table says from which window on each view uses which settings: its editions.\n")
+        rows = (
+            (str(posted.number), moment(posted.at_ms), _first(changed), posted.note)
+            for posted, changed in zip(known, operations.changes_made(known), strict=True)
+        )
+        console.print(table("settings", "posted", "changes", "note", rows=rows))
+        begun = table("view", "edition", "settings", "from window", "until")
+        for one in editions(known):
+            until = "" if one.until_ms is None else "never in effect" if one.never_holds else moment(one.until_ms)
+            begun.add_row(one.view, str(one.edition), str(one.settings), moment(one.from_ms), until)
         console.print()
-        console.print(_editions(history.editions))
-        console.print("\nTo go back to settings N, apply what this writes:")
+        console.print(begun)
+        console.print("\nTo go back to settings N:")
         console.print(f"  {command_line('settings', file)} --show N > former.yaml", soft_wrap=True)
+        console.print(f"  {command_line('apply', 'former.yaml')}")
 
 
-def _numbers(history: SettingsHistory) -> Table:
-    table = _table("settings", "posted", "changes", "note")
-    for posted, changed in zip(history.known, history.changes, strict=True):
-        words = [str(setting) for setting in changed[:SHOWN]]
-        words += [f"and {len(changed) - SHOWN} more"] if len(changed) > SHOWN else []
-        table.add_row(str(posted.number), moment(posted.at_ms), "\n".join(words), posted.note)
-    return table
+def _first(changed: Sequence[Setting]) -> str:
+    """Return the first changes of a record, and the number of the others."""
+    more = [f"and {len(changed) - SHOWN} more"] if len(changed) > SHOWN else []
+    return "\n".join([*map(str, changed[:SHOWN]), *more])
 
 
-def _editions(held: Sequence[Held]) -> Table:
-    table = _table("view", "edition", "settings", "from window", "until")
-    for one in held:
-        until = "" if one.until_ms is None else "never in effect" if one.never_holds else moment(one.until_ms)
-        table.add_row(one.view, str(one.edition), str(one.settings), moment(one.from_ms), until)
-    return table
+def page(change: Draft, reverted: Sequence[str] = ()) -> str:
+    """Return a change in words: first its outcome, then every detail.
+
+    Args:
+        change: the change.
+        reverted: earlier changes that it reverts, in sentences.
+    """
+    proposal, number = change.proposal, change.posted.number - 1
+    warnings = [*reverted, *proposal.warnings]
+    lines = [*_summary(proposal, f"{change.after.id}, settings {number} -> {number + 1}", len(warnings)), ""]
+    for view in proposal.views:
+        lines += _view(view)
+    shown = {one.path for view in proposal.views for one in view.settings if one.section != LEDGERS}
+    for ledger in proposal.ledgers:
+        lines += _ledger(ledger, shown)
+        shown |= {setting.path for setting in ledger.settings}
+    rest = [setting for setting in proposal.settings if setting.path not in shown]
+    if rest:
+        lines += ["in no view", *(f"  {setting}" for setting in rest)]
+    if any(view.change != "new" for view in proposal.views):
+        lines.append(
+            f"Windows that begin earlier keep their counts and noise. Who sees them follows settings {number + 1} as "
+            "soon as the workers use these; this command waits up to 60 s for that."
+        )
+    if proposal.former:
+        lines.append("From that moment, earlier windows are published differently:")
+        lines += [_former(one) for one in proposal.former]
+    if change.new_topics:
+        lines.append(
+            f"New topics: {', '.join(change.new_topics)}. On a secured cluster, give their readers rights: "
+            "`stream-dp acl FILE --reader AUDIENCE=PRINCIPAL --apply` with a FILE of these settings."
+        )
+    if change.rights == "not visible":
+        lines.append(
+            "This account cannot see the rights of others (it lacks Describe on the cluster). The workers need "
+            "rights to the new topics. Ask an administrator first: `stream-dp acl FILE --worker PRINCIPAL --apply`."
+        )
+    return "\n".join([*lines, *(f"warning: {words}" for words in warnings)])
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+def _summary(proposal: SettingsChange, head: str, warnings: int) -> Iterator[str]:
+    """Yield the outcome in at most five lines."""
+    views = [view.view if view.change == "changed" else f"{view.view} ({view.change})" for view in proposal.views]
+    first = min((view.at_ms for view in proposal.views), default=None)
+    what = f"{'view' if len(views) == 1 else 'views'} {', '.join(views)}" if views else "no view"
+    yield f"{head}: {what} {'changes' if len(views) < 2 else 'change'}" + (
+        "" if first is None else f", from {moment(first)} on"
+    )
+    for ledger in proposal.ledgers[: MOST_LEDGERS if warnings else MOST_LEDGERS + 1]:
+        if ledger.day_after is not None and ledger.lasts_after is not None:
+            yield (
+                f"  ledger {ledger.ledger}: a day costs {_costs(ledger.day_before, ledger.day_after)}; lasts "
+                f"{_lasts(ledger.lasts_after, ledger.lasts_before)}"
+            )
+    if warnings:
+        yield f"  {many(warnings, 'warning')}, below"
+
+
+def waits(shown: SettingsChange, now: SettingsChange) -> Iterator[str]:
+    """Yield a line for each view that changes later than was shown."""
+    before = {view.view: view.at_ms for view in shown.views}
+    for view in now.views:
+        if view.at_ms != before[view.view]:
+            yield f"Time moved on: view {view.view} now changes at {moment(view.at_ms)}."
+
+
+def _view(view: ViewChange) -> Iterator[str]:
+    at = moment(view.at_ms)
+    if view.change == "removed":
+        yield f"view {view.view} ends at {at}; what was published stays until its retention is over"
+        yield f"  a day cost {_costs(None, view.day_before)}"
+        return
+    yield f"view {view.view}{' (new)' if view.change == 'new' else ''}, from the window of {at} on"
+    own = f"views.{view.view}."
+    for one in view.settings:
+        if one.section == AUDIENCES and view.change == "new" and one.change == "changed":
+            yield f"  {one.path}: {one.after or 'none'}"
+        elif one.section != LEDGERS and one.path + "." != own:
+            yield f"  {str(one).removeprefix(own)}"
+    yield f"  a day costs {_costs(view.day_before, view.day_after)} at worst"
+    noise = [
+        f"{level.level} " + ("" if view.change == "new" else f"{_interval(level.before)} -> ") + _interval(level.after)
+        for level in view.levels
+        if level.before != level.after
+    ]
+    yield f"  95 % error of a count: {', '.join(noise) or 'unchanged'}"
+    if view.change == "changed":
+        yield "  " + (
+            "open windows continue: nothing that is counted or noised changes"
+            if view.goes_on
+            else "a new edition begins with this window; earlier windows keep theirs, and what is spent stays spent"
+        )
+
+
+def _former(one: FormerEdition) -> str:
+    until = " on" if one.until_ms is None else f" until {moment(one.until_ms)}"
+    changes = "; ".join(f"{each.what} {each.before or 'none'} -> {each.after or 'none'}" for each in one.changes)
+    return f"  view {one.view}, edition {one.edition}, windows from {moment(one.from_ms)}{until}: {changes}"
+
+
+def _interval(interval: int | None) -> str:
+    return "none" if interval is None else f"±{interval}"
+
+
+def _ledger(ledger: LedgerChange, shown: set[str]) -> Iterator[str]:
+    yield f"ledger {ledger.ledger}"
+    yield from (f"  {setting}" for setting in ledger.settings if setting.path not in shown)
+    if ledger.lasts_after is None or ledger.day_after is None:
+        yield "  removed; its spending stays recorded under the words for its population"
+        return
+    yield f"  a day of all views costs {_costs(ledger.day_before, ledger.day_after)} at worst"
+    yield f"  it lasts {_lasts(ledger.lasts_after, ledger.lasts_before)}"
+    if ledger.settings and ledger.lasts_before is not None:
+        yield "  a running period keeps its budget; the next one has the new budget"
+
+
+def _lasts(after: Lasting, before: Lasting | None) -> str:
+    """Return a duration and the former one: "19d instead of 29d, to 2026-02-08"."""
+    was = "" if before is None or before == after else f" instead of {_duration(before.for_ms)}"
+    if after.until_ms is None:
+        return ("the whole period" if after.is_whole else f"{_duration(after.for_ms)} of a period") + was
+    end = "the end of its period, " if after.is_whole else ""
+    return f"{_duration(after.for_ms)}{was}, to {end}{moment(after.until_ms)}"
+
+
+def _duration(duration_ms: int) -> str:
+    """Return a duration rounded down: to days from two days on, to minutes from an hour on."""
+    for at_least, unit in ((2 * DAY_MS, DAY_MS), (HOUR_MS, 60_000), (60_000, 1000)):
+        if duration_ms >= at_least:
+            return format_duration(duration_ms // unit * unit)
+    return format_duration(duration_ms)
+
+
+def _costs(before: Cost | None, after: Cost | None) -> str:
+    """Return a cost and the former one, entry by entry: "epsilon 0.6 -> 0.9, delta 1e-6"."""
+    costs = [cost for cost in (before or after, after) if cost is not None]
+    words = []
+    for name in dict.fromkeys(name for cost in costs for name, _ in cost.entries(at_least=1)):
+        amounts = dict.fromkeys(getattr(cost, name) for cost in costs)
+        words.append(f"{name} {' -> '.join(decimal_up(amount, DIGITS) for amount in amounts)}")
+    return ", ".join(words) or "nothing"

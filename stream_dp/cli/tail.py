@@ -1,12 +1,13 @@
-"""`stream-dp tail FILE VIEW AUDIENCE`: a release topic as a live table, as lines, or as JSON."""
+"""Published records: `stream-dp tail` shows a release topic, as a table, lines or JSON; `schema` the JSON Schema."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console, ConsoleDimensions, Group, RenderableType
@@ -15,46 +16,44 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.command_line import MOMENT, effective, run
-from stream_dp.cli.live_table import (
+from stream_dp.cli.command_line import FILE, MOMENT, run_effective
+from stream_dp.cli.display import (
     NOT_SHOWN,
+    STYLE,
     Bars,
     Row,
     count_words,
     full_width,
     level_words,
+    price,
+    printable,
     rest,
+    spent,
 )
-from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.planning import load_plan
-from stream_dp.errors import BrokerError, ConfigError, Fault
-from stream_dp.operations.numbers import moment, price, printable, spent
-from stream_dp.records.codec import AnyRecord, decode, outline
+from stream_dp.errors import BrokerError
+from stream_dp.operations import check_topic, named
+from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, decode, outline
+from stream_dp.records.codec import schema as json_schema
 from stream_dp.records.history import History, Joiner, Seen
-from stream_dp.records.models import ItemCount, Refusal, Release
+from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.windows.durations import moment
 
 REDRAW_SECONDS = 0.2
-STYLE = "cyan"
 SHARPER = "green"
 FEWEST_ROWS, WINDOW_ROWS, FRAME_ROWS = 3, 6, 10
 KEYS_IN_A_LINE = 5
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILE
 @click.argument("view")
 @click.argument("audience")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as one line of JSON, as it is in the topic.")
 @click.option("--until-end", is_flag=True, help="End at the present end of the topic; do not wait for more.")
-@click.option(
-    "--window",
-    "at_ms",
-    type=MOMENT,
-    help="Show only the window of this day or moment.",
-)
+@click.option("--window", "at_ms", type=MOMENT, help="Show only the window of this day or moment.")
 def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool, at_ms: int | None) -> None:
     """Follow what an AUDIENCE reads of a VIEW of the application that FILE describes.
 
@@ -65,20 +64,28 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
     Exit codes: 0 done, or ended with Ctrl-C; 1 the broker does not answer, or there is no such topic or, with
     --until-end, no such window; 2 no such view or audience.
     """
-    file_plan, console = load_plan(file), Console(highlight=False)
+    console = Console(highlight=False)
 
-    async def follow(client: Client) -> None:
-        plan = (await effective(file_plan, client)).plan
-        found = _readable(plan, view, audience)
-        topic = Topics.of(plan).release(view, audience)
-        if await client.partitions(topic) is None:
-            raise BrokerError(f"{plan.broker} has no topic {topic}. Start a worker: `stream-dp worker FILE`")
-        start_ms = None if at_ms is None else found.window.released.start_of(at_ms)
-        if as_json or not console.is_terminal:
-            sink = click.echo if as_json else _lines()
-            records = await _each(client, topic, sink, start_ms=start_ms, until_end=until_end)
-        else:
-            records = await _show(client, topic, Board(found, topic, at_ms), console, start_ms, until_end=until_end)
+    async def follow(plan: Plan, client: Client) -> None:
+        found, topic = named("view", view, plan.views, "view"), Topics.of(plan).release(view, audience)
+        named(f"audience of {view}", audience, found.audiences, "audience")
+        await check_topic(topic, plan, client)
+        start_ms = None if at_ms is None else found.window.shape.released.start_of(at_ms)
+        board = None if as_json or not console.is_terminal else Board(found, topic, at_ms)
+        joiner, records = Joiner(), 0
+        with _shown(board, console, once=until_end):
+            async for record in client.follow([topic], until_end=until_end):
+                value = record.value
+                if value is None:
+                    continue
+                is_chosen = start_ms is None or outline(value).window.start_ms == start_ms
+                records += is_chosen
+                if board is not None:
+                    board.history.take(decode(value))
+                elif is_chosen and as_json:
+                    click.echo(value)
+                elif is_chosen and (whole := joiner.take(decode(value))) is not None:
+                    click.echo(record_line(whole))
         if start_ms is not None and not records:
             raise BrokerError(
                 f"topic {topic} has no release of the window of {moment(start_ms)}. The window may be open, too old, "
@@ -86,73 +93,25 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
             )
 
     with suppress(KeyboardInterrupt):
-        run(file_plan, follow)
+        run_effective(file, follow)
 
 
-def _readable(plan: Plan, view: str, audience: str) -> ViewPlan:
-    """The view, if it exists and the audience reads it."""
-    found = plan.views.get(view)
-    if found is None:
-        raise ConfigError([Fault("view", f"no view is named {view!r}; {unknown(view, plan.views)}")])
-    if audience not in found.audiences:
-        message = f"no audience of {view} is named {audience!r}; {unknown(audience, found.audiences)}"
-        raise ConfigError([Fault("audience", message)])
-    return found
-
-
-async def _each(
-    client: Client, topic: str, sink: Callable[[bytes], Any], *, start_ms: int | None = None, until_end: bool
-) -> int:
-    """Hand every record of a topic to a sink, as bytes; those of one window alone if its start is given.
-
-    Returns:
-        How many were handed on.
-    """
-    records = 0
-    async for record in client.follow([topic], until_end=until_end):
-        value = record.value
-        if value is not None and (start_ms is None or outline(value).window.start_ms == start_ms):
-            records += 1
-            sink(value)
-    return records
-
-
-def _lines() -> Callable[[bytes], None]:
-    """Prints a line for each record, as soon as all its parts were there."""
-    joiner = Joiner()
-
-    def line(value: bytes) -> None:
-        whole = joiner.take(decode(value))
-        if whole is not None:
-            click.echo(record_line(whole))
-
-    return line
-
-
-async def _show(
-    client: Client, topic: str, board: Board, console: Console, start_ms: int | None, *, until_end: bool
-) -> int:
-    """Show the board, and return how many records of the chosen window there are."""
-    records = 0
-
-    def take(value: bytes) -> None:
-        nonlocal records
-        record = decode(value)
-        records += start_ms in (None, record.window.start_ms)
-        board.take(record)
-
-    if until_end:
-        await _each(client, topic, take, until_end=True)
+@contextmanager
+def _shown(board: Board | None, console: Console, *, once: bool) -> Iterator[None]:
+    """Show a board, if there is one: all the time while records are read, or once at the end."""
+    if board is None:
+        yield
+    elif once:
+        yield
         console.print(board.render(console.size))
-        return records
-    with Live(console=console, auto_refresh=False) as live:
-        redrawing = asyncio.create_task(_redraw(live, board, console))
-        try:
-            await _each(client, topic, take, until_end=False)
-        finally:
-            redrawing.cancel()
-            live.update(board.render(console.size), refresh=True)
-    return records
+    else:
+        with Live(console=console, auto_refresh=False) as live:
+            redrawing = asyncio.create_task(_redraw(live, board, console))
+            try:
+                yield
+            finally:
+                redrawing.cancel()
+                live.update(board.render(console.size), refresh=True)
 
 
 async def _redraw(live: Live, board: Board, console: Console) -> None:
@@ -161,51 +120,43 @@ async def _redraw(live: Live, board: Board, console: Console) -> None:
         await asyncio.sleep(REDRAW_SECONDS)
 
 
+@dataclass
 class Board:
-    """The state of the screen: takes records, renders what it knows."""
+    """State of the screen: takes records and renders them.
 
-    def __init__(self, view: ViewPlan, topic: str, at_ms: int | None = None) -> None:
-        """Set up an empty board.
+    Attributes:
+        view: the view.
+        topic: the topic that is read.
+        at_ms: show the window of this moment; None for the newest.
+        history: the records.
+    """
 
-        Args:
-            view: the view.
-            topic: the topic that is read.
-            at_ms: show the window of this moment; None for the newest.
-        """
-        self._view = view
-        self._topic = topic
-        self._at_ms = at_ms
-        self._history = History()
-
-    def take(self, record: AnyRecord) -> None:
-        """Add a record of the topic."""
-        self._history.take(record)
+    view: ViewPlan
+    topic: str
+    at_ms: int | None = None
+    history: History = field(default_factory=History)
 
     def render(self, size: ConsoleDimensions) -> RenderableType:
-        """The screen, to fit a terminal of a size."""
-        newest = self._history.newest
+        """Return the screen for a terminal of a size."""
+        newest = self.history.newest
         if newest is None:
-            return Text(f"{self._topic}: no release yet. Ctrl-C ends.", "dim")
-        windows = self._history.windows(self._view.name, newest.audience)
-        start = self._chosen(windows)
+            return Text(f"{self.topic}: no release yet. Ctrl-C ends.", "dim")
+        windows = self.history.windows(self.view.name, newest.audience)
+        shape = self.view.window.shape.released
+        start = max(windows) if self.at_ms is None else shape.start_of(self.at_ms)
         chosen = windows.get(start)
         rows = max(FEWEST_ROWS, size.height - FRAME_ROWS - min(WINDOW_ROWS, len(windows)))
-        head = Text.assemble((self._topic, "bold"), ("    Ctrl-C ends", "dim"))
+        head = Text.assemble((self.topic, "bold"), ("    Ctrl-C ends", "dim"))
         body = Text("no release of this window yet", "dim") if chosen is None else _body(chosen, rows)
         newer = None if chosen is None else chosen.release or chosen.refusal
-        end = self._view.window.released.end(start) if newer is None else newer.window.end_ms
+        end = shape.end(start) if newer is None else newer.window.end_ms
         title = f"{moment(start)} to {moment(end)}"
         panel = Panel(body, title=title, border_style=STYLE, padding=(0, 1))
         return Group(head, panel, _list(windows, start), _account(newest))
 
-    def _chosen(self, windows: dict[int, Seen]) -> int:
-        if self._at_ms is None:
-            return max(windows)
-        return self._view.window.released.start_of(self._at_ms)
-
 
 def record_line(record: AnyRecord) -> str:
-    """A record in one line, for a pipe."""
+    """Return a record as one line, for a pipe."""
     until = "" if record.blocks is None else f" to {moment(record.window.end_ms)}"
     head = f"{moment(record.window.start_ms)}{until} revision {record.revision}"
     total = f"period total {price(record.privacy.period)}"
@@ -223,7 +174,7 @@ def record_line(record: AnyRecord) -> str:
 
 
 def _body(seen: Seen, rows: int) -> RenderableType:
-    """One window: its level, what it replaced, its keys."""
+    """Return one window: its level, the replaced level, its keys."""
     parts: list[RenderableType] = []
     if seen.refusal is not None:
         parts.append(_refused(seen.refusal))
@@ -240,29 +191,19 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 
 
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
-    lines = [
-        Row(
-            entry.item,
-            entry.count,
-            count_words(release, entry.count) + _remark(release, entry) + _was(entry.item, before),
-        )
-        for entry in release.items[:rows]
-    ]
-    return Bars(lines, release.interval, full_width([release]), STYLE)
-
-
-def _remark(release: Release, entry: ItemCount) -> str:
-    """What the release says of a key beside its count."""
-    remark = release.remark(entry)
-    return f"   {remark}" if remark else ""
+    lines = []
+    for entry in release.items[:rows]:
+        label = [count_words(release, entry.count), release.remark(entry), _was(entry.item, before)]
+        lines.append(Row(entry.item, entry.count, "   ".join(filter(None, label))))
+    return Bars(lines, release.interval, full_width(release))
 
 
 def _was(key: str, before: Release | None) -> str:
-    """What the replaced release said of a key."""
+    """Return the count of a key in the replaced release."""
     if before is None:
         return ""
     count = next((entry.count for entry in before.items if entry.item == key), None)
-    return f"   {NOT_SHOWN} before" if count is None else f"   was {count_words(before, count)}"
+    return f"{NOT_SHOWN} before" if count is None else f"was {count_words(before, count)}"
 
 
 def _replaced(release: Release, before: Release | None) -> Text:
@@ -273,15 +214,12 @@ def _replaced(release: Release, before: Release | None) -> Text:
 
 
 def _refused(refusal: Refusal) -> Text:
-    if refusal.reason == "lost":
-        return Text("lost by a failure of the system before it was released", "red")
-    return Text(
-        f"refused: {refusal.level.name} would cost {price(refusal.requested)}, more than the ledger has left", "red"
-    )
+    words = f"refused: {refusal.level.name} would cost {price(refusal.requested)}, more than the ledger has left"
+    return Text("lost by a failure of the system before it was released" if refusal.reason == "lost" else words, "red")
 
 
 def _list(windows: dict[int, Seen], chosen: int) -> Table:
-    """The newest windows, newest first."""
+    """Return a table of the newest windows, newest first."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True)
     for heading in ("window", "revision", "level"):
         table.add_column(heading, no_wrap=heading == "window", overflow="fold")
@@ -293,19 +231,13 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
         if release is None:
             table.add_row(moment(start), "", Text("refused", "red"), style=style)
             continue
-        revision = Text(str(release.revision))
-        if release.revision > 1:
-            revision = Text(f"{release.revision}, sharper", SHARPER)
-        table.add_row(
-            moment(start),
-            revision,
-            Text.assemble(release.level.name, (", sharper one refused", "red") if seen.refusal is not None else ""),
-            spent(release.level.epsilon),
-            f"±{release.noise_interval_95}",
-            str(len(release.items)),
-            spent(release.privacy.period.epsilon),
-            style=style,
-        )
+        is_sharper = release.revision > 1
+        revision = Text(f"{release.revision}, sharper", SHARPER) if is_sharper else Text(str(release.revision))
+        refused = (", sharper one refused", "red") if seen.refusal is not None else ""
+        noise = (spent(release.level.epsilon), f"±{release.noise_interval_95}")
+        shown, total = str(len(release.items)), spent(release.privacy.period.epsilon)
+        level = Text.assemble(release.level.name, refused)
+        table.add_row(moment(start), revision, level, *noise, shown, total, style=style)
     return table
 
 
@@ -316,3 +248,44 @@ def _account(newest: AnyRecord) -> Text:
         f"has seen {price(newest.privacy.period)}; the budget of all views and audiences is {price(ledger.budget)}",
         "dim",
     )
+
+
+@click.command()
+@click.argument("name", type=click.Choice(SCHEMA_NAMES), default="record")
+@click.option("--json", "as_json", is_flag=True, help="Print the bare JSON, also on a terminal.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write every schema to this folder, one file each, instead of printing one.",
+)
+def schema(name: str, *, as_json: bool, output: Path | None) -> None:
+    """Print the JSON Schema of the public records, and of the operators' accounts.
+
+    NAME is `record` (any record of a topic <application>.releases.<view>.<audience>), `refusal`, a kind of release, or
+    `entry` (the internal topic <application>-accounts). Unknown fields are valid: a later stream-dp may add some.
+    Readers must ignore them.
+
+    Exit codes: 0 done, 1 the folder cannot be written, 2 wrong usage.
+    """
+    if output is not None:
+        _write_schemas(output)
+        return
+    if as_json:
+        click.echo(_schema_text(name))
+    else:
+        Console().print_json(_schema_text(name))
+
+
+def _write_schemas(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in SCHEMA_NAMES:
+            file = folder / f"{name}.schema.json"
+            file.write_text(_schema_text(name) + "\n", encoding="utf-8")
+            click.echo(str(file))
+    except OSError as error:
+        raise click.ClickException(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _schema_text(name: str) -> str:
+    return json.dumps(json_schema(name), indent=2, ensure_ascii=False)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
 
 from stream_dp.agents import AGENTS
-from stream_dp.config.planning import load_plan
+from stream_dp.cli.command_line import FILE
+from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
+from stream_dp.runtime.worker.assembly import Options
 from stream_dp.runtime.worker.health import LOOPBACK, Address
 from stream_dp.runtime.worker.logs import FORMATS, speak
 from stream_dp.runtime.worker.process import run_worker
-from stream_dp.runtime.worker.worker import Options
 from stream_dp.windows.durations import parse_duration
 
 
-def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+def _duration(text: str) -> int:
     try:
         return parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def _address(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Address | None:
-    if text is None:
-        return None
+def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) >= 1 << 16:
         raise click.BadParameter(f"write PORT or HOST:PORT, with a port of at most 65535, not {text!r}")
@@ -35,7 +35,7 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILE
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -61,7 +61,8 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
 )
 @click.option(
     "--start-within",
-    callback=_duration,
+    metavar="DURATION",
+    type=_duration,
     default="5m",
     show_default=True,
     help="How long the start may wait for the broker or the group. A running recovery is not cut off.",
@@ -69,7 +70,7 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
 @click.option(
     "--http",
     metavar="[HOST:]PORT",
-    callback=_address,
+    type=_address,
     help="Answer /metrics (for Prometheus), /livez and /readyz there. HOST is 127.0.0.1 unless given. The counters are "
     "exact, so whoever reaches the port must be trusted like an operator. [default: off]",
 )
@@ -84,13 +85,11 @@ def _address(_context: click.Context, _parameter: click.Parameter, text: str | N
 def worker(
     file: Path,
     data_dir: Path | None,
-    accept_loss: bool,
-    backfill: bool,
-    unchecked_data: bool,
     start_within: int,
     http: Address | None,
     log_format: str,
     verbose: bool,
+    **allowed: Any,  # noqa: ANN401  the flags of Options
 ) -> None:
     """Run one worker of the application that FILE describes.
 
@@ -138,12 +137,4 @@ def worker(
             "broker: memory:// exists inside one process only, so this worker could read nothing. Start a real Kafka "
             "with `stream-dp kafka up`, or run `stream-dp demo`"
         )
-    uvloop.run(
-        run_worker(
-            plan,
-            AGENTS,
-            Options(accept_loss=accept_loss, backfill=backfill, unchecked_data=unchecked_data),
-            start_within_s=start_within / 1000,
-            http=http,
-        )
-    )
+    uvloop.run(run_worker(plan, AGENTS, Options(**allowed), start_within_s=start_within / 1000, http=http))

@@ -134,7 +134,7 @@ def check_registry(value: str) -> str:
         ValueError: none of these.
     """
     if "@" in value:
-        raise ValueError("an address holds no user and no password: they stand under registry.username and .password")
+        raise ValueError("must have no user and password: write them under registry.username and .password")
     if not _URL.fullmatch(value):
         raise ValueError(f'{value!r} is no registry: write "http://host:port" or "https://host:port", and its path')
     return value.rstrip("/")
@@ -152,7 +152,7 @@ def check_broker(value: str) -> str:
     if value == MEMORY:
         return value
     if "@" in value:
-        raise ValueError("an address holds no user and no password: they stand under broker.sasl")
+        raise ValueError("must have no user and password: write them under broker.sasl")
     hosts = value.removeprefix("kafka://").split(",")
     for host in hosts:
         match = _HOST_PORT.fullmatch(host)
@@ -161,35 +161,21 @@ def check_broker(value: str) -> str:
     return "kafka://" + ",".join(hosts)
 
 
-def _no_secret_itself(value: object) -> object:
-    """Nothing of the value is told: whoever wrote a secret here would read it on the terminal, or in a log."""
-    if not isinstance(value, dict):
-        raise ValueError("a secret does not stand in the file: write where it is, {file: PATH} or {env: NAME}")
-    return value
+def _mapping(words: str) -> BeforeValidator:
+    """Refuse what is no mapping, without the value: it may be a secret, and messages are shown and logged."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, dict):
+            raise ValueError(words)
+        return value
+
+    return BeforeValidator(check)
 
 
 def _word(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("must be text")
     return value
-
-
-def _tls(value: object) -> object:
-    if value is True:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError('write "true" for TLS with the certificates that the system trusts, or a mapping: {ca: FILE}')
-    return value
-
-
-def _sasl(value: object) -> object:
-    if not isinstance(value, dict):
-        raise ValueError("must be a mapping: {mechanism: scram-sha-512, username: NAME, password: {file: FILE}}")
-    return value
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
 
 
 class SecretConfig(Section):
@@ -199,7 +185,7 @@ class SecretConfig(Section):
     env: Annotated[str | None, PlainValidator(_word)] = None
 
 
-SecretPlace = Annotated[SecretConfig | None, BeforeValidator(_no_secret_itself)]
+SecretPlace = Annotated[SecretConfig | None, _mapping("must not be in the file: write {file: PATH} or {env: NAME}")]
 
 
 class TlsConfig(Section):
@@ -211,10 +197,17 @@ class TlsConfig(Section):
     key_password: SecretPlace = None
 
 
+AnyTls = Annotated[
+    TlsConfig | None,
+    _mapping('write "true" for TLS with the certificates that the system trusts, or a mapping: {ca: FILE}'),
+    BeforeValidator(lambda value: {} if value is True else value),
+]
+
+
 class SaslConfig(Section):
     """A login."""
 
-    mechanism: Annotated[Mechanism, BeforeValidator(_lower)]
+    mechanism: Annotated[Mechanism, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)]
     username: Text | None = None
     password: SecretPlace = None
     token: SecretPlace = None
@@ -225,15 +218,15 @@ class BrokerConfig(Section):
 
     address: Annotated[str, AfterValidator(check_broker)]
     client_id: Text | None = None
-    tls: Annotated[TlsConfig | None, BeforeValidator(_tls)] = None
-    sasl: Annotated[SaslConfig | None, BeforeValidator(_sasl)] = None
+    tls: AnyTls = None
+    sasl: Annotated[SaslConfig | None, _mapping("must be a mapping of mechanism, username, password or token")] = None
 
 
-def _mapping(value: object) -> object:
+def _broker(value: object) -> object:
     return BrokerConfig(address=check_broker(value)) if isinstance(value, str) else value
 
 
-AnyBrokerConfig = Annotated[BrokerConfig, BeforeValidator(_mapping)]
+AnyBrokerConfig = Annotated[BrokerConfig, BeforeValidator(_broker)]
 """An address alone, or a mapping."""
 
 
@@ -241,7 +234,7 @@ class RegistryConfig(Section):
     """Where the schemas of values are, and how to get in."""
 
     url: Annotated[str, AfterValidator(check_registry)]
-    tls: Annotated[TlsConfig | None, BeforeValidator(_tls)] = None
+    tls: AnyTls = None
     username: Text | None = None
     password: SecretPlace = None
 
@@ -256,26 +249,18 @@ AnyRegistryConfig = Annotated[RegistryConfig, BeforeValidator(_registry)]
 
 def access_faults(broker: BrokerConfig) -> Iterator[Fault]:
     """Return the faults of settings under `broker` that do not go together."""
-    tls, sasl = broker.tls, broker.sasl
-    secrets: dict[str, SecretConfig | None] = {}
+    sasl, secrets = broker.sasl, {}
     if sasl is not None:
-        wanted, needless = ["username", "password"], ["token"]
-        if sasl.mechanism == "oauthbearer":
-            wanted, needless = needless, wanted
-        for name in wanted:
-            if getattr(sasl, name) is None:
-                yield Fault(f"broker.sasl.{name}", f"is required with {sasl.mechanism}")
-        for name in needless:
-            if getattr(sasl, name) is not None:
-                yield Fault(f"broker.sasl.{name}", f"has no place with {sasl.mechanism}")
-        if sasl.mechanism in _SENT_AS_IT_IS and tls is None:
-            yield Fault(
-                "broker.tls",
-                f"is required with {sasl.mechanism}: without TLS {_SENT_AS_IT_IS[sasl.mechanism]} crosses the network "
-                "as it is",
-            )
         secrets = {"broker.sasl.password": sasl.password, "broker.sasl.token": sasl.token}
-    yield from _common_faults("broker", tls, secrets)
+        has_token = sasl.mechanism == "oauthbearer"
+        for name, is_required in {"username": not has_token, "password": not has_token, "token": has_token}.items():
+            if is_required == (getattr(sasl, name) is None):
+                words = "is required with" if is_required else "cannot be combined with"
+                yield Fault(f"broker.sasl.{name}", f"{words} {sasl.mechanism}")
+        if sasl.mechanism in _SENT_AS_IT_IS and broker.tls is None:
+            what = _SENT_AS_IT_IS[sasl.mechanism]
+            yield Fault("broker.tls", f"is required with {sasl.mechanism}: without TLS, {what} is sent in plaintext")
+    yield from _common_faults("broker", broker.tls, secrets)
 
 
 def registry_faults(registry: RegistryConfig) -> Iterator[Fault]:
@@ -285,12 +270,12 @@ def registry_faults(registry: RegistryConfig) -> Iterator[Fault]:
         if value is None and any(given.values()):
             yield Fault(f"registry.{name}", "is required: a login is a username and a password")
     if registry.username is not None and ":" in registry.username:
-        yield Fault("registry.username", "must not hold ':', which stands between it and the password on the way")
+        yield Fault("registry.username", "must not contain ':', which separates it from the password")
     if registry.url.startswith("http:"):
         if registry.password is not None:
-            yield Fault("registry.url", "has to begin with https:// : without TLS the password crosses the network")
+            yield Fault("registry.url", "must begin with https:// : without TLS, the password is sent in plaintext")
         if registry.tls is not None:
-            yield Fault("registry.tls", "has no place with http:// ; write https:// in registry.url")
+            yield Fault("registry.tls", "cannot be combined with http:// ; write https:// in registry.url")
     yield from _common_faults("registry", registry.tls, {"registry.password": registry.password})
 
 
@@ -298,11 +283,11 @@ def _common_faults(whose: str, tls: TlsConfig | None, secrets: Mapping[str, Secr
     if tls is not None and tls.certificate is None:
         for name in ("key", "key_password"):
             if getattr(tls, name) is not None:
-                yield Fault(f"{whose}.tls.{name}", f"belongs to a certificate; write {whose}.tls.certificate too")
+                yield Fault(f"{whose}.tls.{name}", f"needs {whose}.tls.certificate")
     of_key = {} if tls is None else {f"{whose}.tls.key_password": tls.key_password}
     for place, secret in {**of_key, **secrets}.items():
         if secret is not None and (secret.file is None) == (secret.env is None):
-            yield Fault(place, "is in one place: write {file: PATH} or {env: NAME}")
+            yield Fault(place, "must be in one place: write {file: PATH} or {env: NAME}")
 
 
 def plan_broker(config: BrokerConfig, name: str, folder: Path) -> Broker:
@@ -313,12 +298,10 @@ def plan_broker(config: BrokerConfig, name: str, folder: Path) -> Broker:
         name: of the application: the client id where none is given.
         folder: what its relative paths are relative to.
     """
-    login = None
-    if (sasl := config.sasl) is not None:
-        password = _secret("broker.sasl.password", sasl.password, folder)
-        hidden = password or _secret("broker.sasl.token", sasl.token, folder)
-        assert hidden is not None  # noqa: S101  (one of them is required)
-        login = Sasl(sasl.mechanism, sasl.username or "", hidden)
+    sasl = config.sasl
+    password = sasl and _secret("broker.sasl.password", sasl.password, folder)
+    secret = password or (sasl and _secret("broker.sasl.token", sasl.token, folder))  # one of them is required
+    login = Sasl(sasl.mechanism, sasl.username or "", secret) if sasl and secret else None
     return Broker(config.address, config.client_id or name, _plan_tls("broker", config.tls, folder), login)
 
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
 from itertools import pairwise
+from types import MappingProxyType
 
 from stream_dp.config.access import access_faults, registry_faults
+from stream_dp.config.file_schema import (
+    SHORTEST_MS,
+    LedgerConfig,
+    LevelConfig,
+    SourceConfig,
+    UnlockConfig,
+    ViewConfig,
+)
 from stream_dp.config.loading import Sections, unknown
-from stream_dp.config.models import LevelConfig, SourceConfig, ViewConfig
-from stream_dp.config.shapes import period_faults, window_faults
-from stream_dp.config.unlocks import unlock_faults
 from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
+from stream_dp.kinds import KINDS
 from stream_dp.kinds.fields import check_topic
+from stream_dp.windows.durations import CalendarUnit, format_duration, format_time
 from stream_dp.windows.events import clash
+from stream_dp.windows.shapes import asked_shape
+from stream_dp.windows.shapes.shape import Settings, Shape
+from stream_dp.windows.shapes.tumbling import Tiling
 
 PUBLIC, DEAD_LETTERS = "releases", "dead-letters"
 """Part behind the application's id in the names of the topics that others read."""
@@ -35,14 +47,8 @@ def cross_check(sections: Sections) -> list[Fault]:
     References are checked even of entries that are wrong elsewhere; a reference to an entry that is there but
     wrong is no fault of its own.
     """
-    faults = [
-        *_sources(sections),
-        *_fields(sections),
-        *_populations(sections),
-        *_many(sections),
-        *_copies(sections),
-        *_shares(sections),
-    ]
+    checks = (_sources, _fields, _populations, _many, _copies, _shares)
+    faults = [fault for check in checks for fault in check(sections)]
     if sections.broker is not None:
         faults += access_faults(sections.broker)
     if sections.registry is not None:
@@ -51,7 +57,7 @@ def cross_check(sections: Sections) -> list[Fault]:
     for name, ladder in sections.ladders.items():
         faults += _ladder(join("ladders", name), ladder)
     for name, ledger in sections.ledgers.items():
-        faults += period_faults(join("ledgers", name), ledger)
+        faults += _period_faults(join("ledgers", name), ledger)
     views = sections.raw.get("views")
     for name, raw in views.items() if isinstance(views, dict) else ():
         if isinstance(raw, dict):
@@ -60,7 +66,7 @@ def cross_check(sections: Sections) -> list[Fault]:
             faults += _item(join("views", name), raw)
     for name, view in sections.views.items():
         if view.ledger in sections.ledgers:
-            faults += window_faults(join("views", name), view, sections.ledgers[view.ledger])
+            faults += _window_faults(join("views", name), view, sections.ledgers[view.ledger])
         faults += unlock_faults(sections, join("views", name), view, readers(sections, view))
     return faults
 
@@ -98,50 +104,45 @@ def _sources(sections: Sections) -> Iterator[Fault]:
     if len(set(counts.values())) > 1:
         given = ", ".join(f"{name} {count}" for name, count in counts.items())
         yield Fault("sources", f"all sources of an application need the same number of partitions, not {given}")
-    topics: dict[str, str] = {}
+    topics = {name: source.topic for name, source in sections.sources.items()}
+    for name, first in _repeated(topics):
+        yield Fault(f"{join('sources', name)}.topic", f"{topics[name]!r} is the topic of source {first!r} already")
+    owners = {topic: name for name, topic in reversed(topics.items())}
+    prefix = "" if sections.topics is None else sections.topics.prefix
     for name, source in sections.sources.items():
-        path = join("sources", name)
-        if source.topic in topics:
-            yield Fault(f"{path}.topic", f"{source.topic!r} is the topic of source {topics[source.topic]!r} already")
-        topics.setdefault(source.topic, name)
-    for name, source in sections.sources.items():
-        path = join("sources", name)
+        path, letters = join("sources", name), source.dead_letter_topic
         yield from _reserved(sections, f"{path}.topic", source.topic)
         if source.key is not None and source.user is not None:
-            yield Fault(
-                f"{path}.user",
-                "stands beside key, with which the keys of the records are not looked at: there is nothing for it to "
-                "repeat; leave it out",
-            )
-        letters, path = source.dead_letter_topic, f"{path}.dead_letter_topic"
+            yield Fault(f"{path}.user", "cannot be combined with key, which replaces the record key; leave it out")
         if letters is None:
             continue
-        if letters in topics:
-            yield Fault(
-                path, f"{letters!r} is the topic of source {topics[letters]!r}: refused records would be read as events"
-            )
-        if sections.topics is not None and not letters.startswith(sections.topics.prefix):
-            yield Fault(
-                path,
-                f"{letters!r} does not begin with {sections.topics.prefix!r}, as every topic that the application "
-                "makes does: whose it is would be looked for in vain",
-            )
+        path = f"{path}.dead_letter_topic"
+        if letters in owners:
+            yield Fault(path, f"{letters!r} is the topic of source {owners[letters]!r}; choose another topic")
+        if not letters.startswith(prefix):
+            yield Fault(path, f"{letters!r} does not begin with topics.prefix, {prefix!r}; add the prefix")
         yield from _reserved(sections, path, letters)
+
+
+def _repeated(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The names whose value an earlier name has, and that name."""
+    first: dict[str, str] = {}
+    for name, value in values.items():
+        if first.setdefault(value, name) != name:
+            yield name, first[value]
 
 
 def _fields(sections: Sections) -> Iterator[Fault]:
     """Fields of one source of which no event can have all."""
     for name, source in sections.sources.items():
-        views = {view: config for view, config in sections.views.items() if config.source == name}
-        found = [(config.field, config.items is not None) for config in views.values()]
-        found += [
-            (field, False) for field in (source.key, source.user, source.time.field if source.time else None) if field
-        ]
-        if both := clash(found):
+        views = [view for view in sections.views.values() if view.source == name]
+        own = [source.key, source.user, source.time.field if source.time else None]
+        fields = [*((view.field, view.items is not None) for view in views), *((one, False) for one in own if one)]
+        if both := clash(fields):
             yield Fault(
                 join("sources", name),
                 f"no event can have both of the fields {both[0]!r} and {both[1]!r} that the source and its views read: "
-                "what is a text has no fields in it, and is no list",
+                "a text has no fields, and is no list",
             )
 
 
@@ -151,53 +152,40 @@ def _formats(sections: Sections) -> Iterator[Fault]:
     if avro is None:
         return
     if sections.registry is None and "registry" not in sections.raw:
-        yield Fault(
-            "registry", f"is required: values of source {avro!r} bear the number of their schema (format: avro)"
-        )
+        yield Fault("registry", f"is required by format: avro of source {avro!r}, for the schemas of its values")
     if find_spec("fastavro") is None:
-        yield Fault(
-            f"{join('sources', avro)}.format", "Avro is read by fastavro: pip install 'stream-dp[avro]', or write JSON"
-        )
+        path = f"{join('sources', avro)}.format"
+        yield Fault(path, "Avro is read by fastavro: pip install 'stream-dp[avro]', or write JSON")
 
 
 def _populations(sections: Sections) -> Iterator[Fault]:
     """Ledgers of the same people: what is spent on a population is kept in one, by the words for it."""
-    ledgers: dict[str, str] = {}
-    for name, ledger in sections.ledgers.items():
-        if ledger.population in ledgers:
-            yield Fault(
-                f"{join('ledgers', name)}.population",
-                f"{ledger.population!r} is the population of ledger {ledgers[ledger.population]!r} already, and one "
-                "population has one ledger: let the views of both share it, and remove this one; or, if these are "
-                "other people, say who they are in other words",
-            )
-        ledgers.setdefault(ledger.population, name)
+    populations = {name: ledger.population for name, ledger in sections.ledgers.items()}
+    for name, first in _repeated(populations):
+        yield Fault(
+            f"{join('ledgers', name)}.population",
+            f"{populations[name]!r} is the population of ledger {first!r} already. Use that ledger for the views of "
+            "both; or, if these are other people, describe them in other words",
+        )
 
 
 def _many(sections: Sections) -> Iterator[Fault]:
     """More audiences or views than one application can have."""
-    if len(sections.audiences) > MOST_AUDIENCES:
-        yield Fault(
-            "audiences", f"an application has at most {MOST_AUDIENCES}, not {len(sections.audiences)}; split it in two"
-        )
+    audiences = len(sections.audiences)
+    if audiences > MOST_AUDIENCES:
+        yield Fault("audiences", f"an application has at most {MOST_AUDIENCES}, not {audiences}; split it in two")
     topics = sum(len(readers(sections, view)) for view in sections.views.values())
     if topics > MOST_RELEASE_TOPICS:
-        yield Fault(
-            "views",
-            f"an application has at most {MOST_RELEASE_TOPICS} release topics, one for each audience of each view, "
-            f"not {topics}; split it in two",
-        )
+        most = f"at most {MOST_RELEASE_TOPICS}, not {topics}; split the application in two"
+        yield Fault("views", f"one release topic for each audience of each view: {most}")
 
 
 def _copies(sections: Sections) -> Iterator[Fault]:
     topics = sections.topics
     least, copies = (None, None) if topics is None else (topics.min_insync_replicas, topics.replication)
     if least is not None and copies is not None and least > copies:
-        yield Fault(
-            "topics.min_insync_replicas",
-            f"{least} copies would have to have a record that topics.replication makes {copies} of: nothing could be "
-            "written",
-        )
+        path = "topics.min_insync_replicas"
+        yield Fault(path, f"must be at most topics.replication, {copies}, not {least}: nothing could be written")
 
 
 def _shares(sections: Sections) -> Iterator[Fault]:
@@ -206,11 +194,8 @@ def _shares(sections: Sections) -> Iterator[Fault]:
         given = given_shares(sections, name)
         if (whole := sum(given.values())) > 1:
             each = ", ".join(f"{view} {share}" for view, share in given.items())
-            yield Fault(
-                join("ledgers", name),
-                f"the shares of its views add up to {whole}, which is more than the whole: {each}; lower some, or "
-                "leave them out: a view without one has what it needs of the rest",
-            )
+            words = f"the shares of its views add up to {whole}, more than 1: {each}; lower some, or leave them out"
+            yield Fault(join("ledgers", name), words)
 
 
 def given_shares(sections: Sections, ledger: str) -> dict[str, Fraction]:
@@ -236,13 +221,11 @@ def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:
 def _ladder(path: str, ladder: list[LevelConfig]) -> Iterator[Fault]:
     for name, times in Counter(level.level for level in ladder).items():
         if times > 1:
-            yield Fault(path, f"level {name!r} stands {times} times")
+            yield Fault(path, f"duplicate level {name!r}")
     for index, (coarse, fine) in enumerate(pairwise(ladder), start=1):
         if fine.epsilon <= coarse.epsilon:
-            yield Fault(
-                f"{join(path, index)}.epsilon",
-                f"{fine.epsilon} is not above the {coarse.epsilon} before it: a ladder rises from coarse to fine",
-            )
+            words = f"{fine.epsilon} is not above the {coarse.epsilon} before it: a ladder rises from coarse to fine"
+            yield Fault(f"{join(path, index)}.epsilon", words)
 
 
 def _references(sections: Sections, path: str, view: Mapping[str, Data]) -> Iterator[Fault]:
@@ -258,14 +241,14 @@ def _references(sections: Sections, path: str, view: Mapping[str, Data]) -> Iter
         if isinstance(audience, str) and audience not in names:
             yield Fault(where, f"no audience is named {audience!r}; {unknown(audience, names)}")
         elif audience in audiences[:index]:
-            yield Fault(where, f"audience {audience!r} stands twice")
+            yield Fault(where, f"duplicate audience {audience!r}")
 
 
 def _item(path: str, view: Mapping[str, Data]) -> Iterator[Fault]:
     words = "a field with one item of an event; or items, a field that is a list of them"
     item, items = (view.get(key) is not None for key in ("item", "items"))
     if item and items:
-        yield Fault(f"{path}.items", f"stands beside item, and a view has one of the two: item, {words}")
+        yield Fault(f"{path}.items", f"cannot be combined with item; write one of the two: item, {words}")
     elif not item and not items:
         yield Fault(f"{path}.item", f"is required: {words}")
 
@@ -293,7 +276,177 @@ def _clearances(sections: Sections, path: str, view: Mapping[str, Data]) -> Iter
 
 def _is_level(sections: Sections, name: str) -> bool:
     """Return True if any ladder has a level of that name; also one that is wrong elsewhere may."""
-    ladders = sections.ladders
-    return len(ladders) < len(sections.names("ladders") or ()) or any(
-        name == level.level for ladder in ladders.values() for level in ladder
+    levels = [level.level for ladder in sections.ladders.values() for level in ladder]
+    return name in levels or len(sections.ladders) < len(sections.names("ladders") or ())
+
+
+def unlocks_of(sections: Sections, view: ViewConfig, audience: str) -> Sequence[UnlockConfig]:
+    """The schedule of an audience of a view: the view's own, else that of the audience."""
+    own = view.unlock.get(audience)
+    return sections.audiences[audience].unlock if own is None else own
+
+
+def unlock_faults(sections: Sections, path: str, view: ViewConfig, names: Sequence[str]) -> Iterator[Fault]:
+    """Faults of the schedules of a view, and of its use of leftover budget.
+
+    Args:
+        sections: the configuration.
+        path: of the view.
+        view: its configuration.
+        names: the audiences that read it.
+    """
+    for audience in view.unlock:
+        if audience not in names:
+            yield Fault(f"{path}.unlock.{audience}", f"does not read the view; {unknown(audience, names)}")
+    if view.ladder not in sections.ladders:
+        return
+    index = {level.level: at for at, level in enumerate(sections.ladders[view.ladder])}
+    for audience in filter(sections.audiences.__contains__, names):
+        place, about = f"{path}.unlock.{audience}", ""
+        if audience not in view.unlock:
+            place, about = f"audiences.{audience}.unlock", f"view {path.partition('.')[2]}: "
+        yield from _schedule(sections, place, about, view, audience, index)
+    yield from _sharpen(sections, f"{path}.sharpen", view, names, index)
+
+
+def _schedule(
+    sections: Sections, path: str, about: str, view: ViewConfig, audience: str, index: Mapping[str, int]
+) -> Iterator[Fault]:
+    coarse, early = sections.audiences[audience].level, 0
+    retention = format_duration(view.retention)
+    for at, step in enumerate(unlocks_of(sections, view, audience)):
+        where, fine, late = join(path, at), step.level, format_duration(step.after)
+        if fine not in index:
+            words = f"ladder {view.ladder!r} has no level {fine!r}; {unknown(fine, index)}"
+            yield Fault(f"{where}.level", about + words)
+        elif index[fine] <= index.get(coarse, -1):
+            yield Fault(f"{where}.level", f"{about}{fine!r} is not finer than {coarse!r} before it")
+        if step.after > view.retention:
+            words = f"{late} is longer than its retention, {retention}; lower `after`, or raise the retention"
+            yield Fault(f"{where}.after", about + words)
+        if step.after <= early:
+            yield Fault(f"{where}.after", f"{about}{late} is not later than the {format_duration(early)} before it")
+        coarse, early = fine, step.after
+
+
+def _sharpen(
+    sections: Sections, path: str, view: ViewConfig, names: Sequence[str], index: Mapping[str, int]
+) -> Iterator[Fault]:
+    wanted = view.sharpen
+    if wanted is None:
+        return
+    level, reader = wanted.level, wanted.audience
+    start = sections.audiences[reader].level if reader in sections.audiences else ""
+    if view.window.pane is not None:
+        yield Fault(path, "cannot be combined with `window.pane`; use `unlock`, or grants")
+    if reader not in names:
+        yield Fault(f"{path}.audience", f"{reader!r} does not read the view; {unknown(reader, names)}")
+    if level not in index:
+        yield Fault(f"{path}.level", f"ladder {view.ladder!r} has no such level; {unknown(level, index)}")
+    elif start and index[level] <= index.get(start, -1):
+        yield Fault(f"{path}.level", f"{level!r} is not finer than {start!r}, which {reader} has")
+    if wanted.every > view.retention:
+        every, retention = format_duration(wanted.every), format_duration(view.retention)
+        yield Fault(f"{path}.every", f"{every} is longer than the view's retention, {retention}; write less")
+
+
+def shape_of(lengths: Settings) -> Shape:
+    """Return the shape of a view's windows, or of a ledger's periods; the lengths go together."""
+    return asked_shape(lengths).planned(lengths)
+
+
+def _period_faults(path: str, ledger: LedgerConfig) -> Iterator[Fault]:
+    for fault in asked_shape(ledger.lengths).faults(ledger.lengths):
+        yield Fault(join(path, "period" if fault.path == "size" else fault.path), fault.message)
+
+
+def _window_faults(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
+    """Faults of the lengths of a view's windows, alone and beside its ledger's periods."""
+    faults = list(asked_shape(view.lengths).faults(view.lengths))
+    if faults or any(_period_faults("", ledger)):
+        yield from (Fault(f"{path}.window.{one.path}", one.message) for one in faults)
+    else:
+        yield from _straddling(path, view, ledger)
+
+
+def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:
+    """Windows of which one could be in two periods: charged to one, they would be free in the other.
+
+    Of windows that hop such are left out; but the others have to begin with every period and end with it. Of windows
+    that are made of panes it is the panes that are charged, but where these are charged together.
+    """
+    windows, periods = shape_of(view.lengths).paid, shape_of(ledger.lengths)
+    grid, hops = windows.grid, windows.at_once > 1
+    if windows.tiles(periods):
+        return
+    if hops and windows.shortest_ms > periods.shortest_ms:
+        yield Fault(
+            f"{path}.window.size",
+            f"windows of {windows.words} do not fit into a period of ledger {view.ledger!r}, {periods.words}; give the "
+            f"window a size of at most that, or the ledger a period of {windows.words} or more",
+        )
+        return
+    paned = view.window.pane is not None and not KINDS[view.kind].running
+    key, what = ("step", "steps") if hops else ("pane", "panes") if paned else ("size", "windows")
+    if isinstance(grid, Tiling) and isinstance(periods, Tiling):
+        wrong, offers = _lengths(view, grid, periods, key)
+    else:
+        wrong, offers = key, _calendars(view, ledger, key)
+    why = "the first window of a period begins with it, and the last ends with it"
+    why = why if hops else "one that is in two periods would be charged to the first alone"
+    yield Fault(
+        f"{path}.window.{wrong}",
+        f"{what} of {grid.since} do not tile the periods of ledger {view.ledger!r}, {periods.since}: {why}; give "
+        f"{offers}",
     )
+
+
+def _lengths(view: ViewConfig, grid: Tiling, periods: Tiling, key: str) -> tuple[str, str]:
+    """The key that is wrong, and what would fit, where all lengths are fixed.
+
+    A view without `window.start` has windows since 1970 as far as that goes; it is offered the ledger's start, since an
+    earlier one would release every window from then on.
+    """
+    divides = view.window.pane is not None or key == "step"
+    fitting, tiled = grid.to_tile_with(periods) if divides else grid.to_tile(periods), periods.to_be_tiled(grid)
+    if view.window.start is None and fitting.origin_ms != grid.origin_ms:
+        fitting = replace(fitting, origin_ms=periods.origin_ms)
+    remedies = [("the window", key, grid, [fitting])] if fitting.length_ms >= SHORTEST_MS else []
+    remedies.append((f"ledger {view.ledger!r}", "period", periods, tiled))
+    offers = ", or ".join(f"{of} {_offer(key, former, others)}" for of, key, former, others in remedies)
+    return "start" if fitting.length_ms == grid.length_ms else key, offers
+
+
+_LENGTHS: Mapping[str, int | CalendarUnit] = MappingProxyType(
+    {"15m": 900_000, "30m": 1_800_000, "1h": 3_600_000, "1d": 86_400_000}
+    | {one: one for one in CalendarUnit if one is not CalendarUnit.DAY}
+)
+"""Calendar lengths that are offered, the shortest first."""
+
+
+def _calendars(view: ViewConfig, ledger: LedgerConfig, key: str) -> str:
+    """Lengths that fit if windows or periods follow a calendar: the longest windows, the shortest periods."""
+    windows, periods = shape_of(view.lengths).paid, shape_of(ledger.lengths)
+    zones = dict.fromkeys([view.window.zone, ledger.zone])
+    known = [Settings(size, zone=zone) for size in _LENGTHS.values() for zone in zones]
+    planned = [(one, asked_shape(one).planned(one)) for one in known if not any(asked_shape(one).faults(one))]
+    sized = [(one, shape) for one, shape in planned if key == "size" or isinstance(shape, Tiling)]
+    fitting = [one for one, shape in sized if shape.tiles(periods)]
+    tiled = [one for one, shape in planned if windows.tiles(shape)]
+    longest = [one for one in fitting if one.size == view.window.size] or fitting[-1:]
+    shortest = [one for one in tiled if one.size == ledger.period] or tiled[:1]
+    offers = [f"the window {_written(key, one)}" for one in longest]
+    return ", or ".join([*offers, *(f"ledger {view.ledger!r} {_written('period', one)}" for one in shortest)])
+
+
+def _written(key: str, settings: Settings) -> str:
+    size = next(text for text, size in _LENGTHS.items() if size == settings.size)
+    return f"{key}: {size}" + (f" and zone: {settings.zone}" if settings.zone else "")
+
+
+def _offer(key: str, former: Tiling, others: Sequence[Tiling]) -> str:
+    """Settings to write instead of the former length and start, where they differ: "size: 6d" or "period: 1d or 2d"."""
+    lengths = [other.length_ms for other in others]
+    words = [] if former.length_ms in lengths else [f"{key}: {' or '.join(map(format_duration, lengths))}"]
+    start = others[0].origin_ms
+    return " and ".join([*words, *([f"start: {format_time(start)}"] if start != former.origin_ms else [])])

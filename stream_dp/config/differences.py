@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from stream_dp.config.file_schema import ENTRIES, LevelConfig, is_duration
 from stream_dp.config.loading import Sections, read_data
-from stream_dp.config.models import ENTRIES, LevelConfig, is_duration
 from stream_dp.config.yaml_data import join
 from stream_dp.exact.rationals import exact_text
 from stream_dp.windows.durations import format_duration
 
-SECTIONS = tuple(ENTRIES)
-"""The sections that are compared."""
 WIDEST = 60
 """Of a value in words; a longer one is cut."""
 
@@ -46,7 +44,8 @@ class Setting:
     def __str__(self) -> str:
         if self.change == "changed":
             return f"{self.path} {self.before or 'none'} -> {self.after or 'none'}"
-        return f"{self.path} {'is new' if self.change == 'added' else 'is gone'}{_behind(self.after or self.before)}"
+        value = self.after or self.before
+        return f"{self.path} {'is new' if self.change == 'added' else 'is gone'}{'' if value is None else f': {value}'}"
 
     @property
     def section(self) -> str:
@@ -59,10 +58,8 @@ class Setting:
         return self.path.split(".")[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    value: object
-    words: str | None
+_Leaf: TypeAlias = tuple[object, str | None]
+"""A value as it was read, and in words."""
 
 
 def sections_of(raw: Mapping[str, Any]) -> Sections:
@@ -79,7 +76,7 @@ def differences(former: Mapping[str, Any], latter: Mapping[str, Any]) -> list[Se
     """
     before, after = sections_of(former), sections_of(latter)
     found: list[Setting] = []
-    for section in SECTIONS:
+    for section in ENTRIES:
         old, new = getattr(before, section), getattr(after, section)
         for name in dict.fromkeys([*new, *old]):
             path, was, is_now = join(section, name), _word(former, section, name), _word(latter, section, name)
@@ -90,11 +87,8 @@ def differences(former: Mapping[str, Any], latter: Mapping[str, Any]) -> list[Se
             elif old[name] != new[name] and section == "audiences" and was is not None and is_now is not None:
                 found.append(Setting(path, "changed", was, is_now))
             elif old[name] != new[name]:
-                leaves = (
-                    _leaves(path, sections[name], raw[section][name])
-                    for sections, raw in ((old, former), (new, latter))
-                )
-                found += _between(*leaves)
+                leaves = _leaves(path, old[name], former[section][name])
+                found += _between(leaves, _leaves(path, new[name], latter[section][name]))
     return found
 
 
@@ -106,12 +100,12 @@ def concerning(settings: Sequence[Setting], section: str, names: Collection[str]
 def _between(before: Mapping[str, _Leaf], after: Mapping[str, _Leaf]) -> Iterator[Setting]:
     for path, leaf in after.items():
         if path not in before:
-            yield Setting(path, "added", after=leaf.words)
-        elif before[path].value != leaf.value:
-            yield Setting(path, "changed", before[path].words, leaf.words)
+            yield Setting(path, "added", after=leaf[1])
+        elif before[path][0] != leaf[0]:
+            yield Setting(path, "changed", before[path][1], leaf[1])
     for path, leaf in before.items():
         if path not in after:
-            yield Setting(path, "removed", before=leaf.words)
+            yield Setting(path, "removed", before=leaf[1])
 
 
 def _word(raw: Mapping[str, Any], section: str, name: str) -> str | None:
@@ -122,7 +116,7 @@ def _word(raw: Mapping[str, Any], section: str, name: str) -> str | None:
 
 def _leaves(path: str, entry: object, written: object) -> dict[str, _Leaf]:
     """The values of an entry by their paths; one that is none is no setting: a view of another kind has others."""
-    return {place: leaf for place, leaf in _walk(path, entry, written, None) if leaf.value is not None}
+    return {place: leaf for place, leaf in _walk(path, entry, written, None) if leaf[0] is not None}
 
 
 def _walk(path: str, value: object, written: object, default: FieldInfo | None) -> Iterator[tuple[str, _Leaf]]:
@@ -144,13 +138,13 @@ def _walk(path: str, value: object, written: object, default: FieldInfo | None) 
             yield from _walk(join(path, name), inner, below.get(name), None)
     elif isinstance(value, list) and value and isinstance(value[0], LevelConfig) and isinstance(written, list):
         for level, one in zip(value, written, strict=True):
-            yield join(path, level.level) + ".epsilon", _Leaf(level.epsilon, _words(one["epsilon"]))
+            yield join(path, level.level) + ".epsilon", (level.epsilon, _words(one["epsilon"]))
     elif default is None:
-        yield path, _Leaf(value, _words(value if written is None else written))
+        yield path, (value, _words(value if written is None else written))
     elif isinstance(value, int) and is_duration(default):
-        yield path, _Leaf(value, f"{format_duration(value)} (default)")
+        yield path, (value, f"{format_duration(value)} (default)")
     else:
-        yield path, _Leaf(value, f"{_words(value)} (default)")
+        yield path, (value, f"{_words(value)} (default)")
 
 
 def _words(value: object) -> str:
@@ -167,7 +161,3 @@ def _words(value: object) -> str:
         case _:
             text = str(value)
     return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
-
-
-def _behind(words: str | None) -> str:
-    return f": {words}" if words is not None else ""

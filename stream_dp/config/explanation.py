@@ -7,27 +7,154 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 
+from pydantic import BaseModel, Field
+
 from stream_dp.accounting import Cost
-from stream_dp.accounting.cost import PART_ENTRIES
-from stream_dp.config.descriptions import (
-    LedgerDescription,
-    LevelDescription,
-    PartDescription,
-    PlanDescription,
-    ShareDescription,
-    ViewDescription,
-    modes,
-)
+from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
 from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy, windows_in
-from stream_dp.config.unlocks import sharpening_words, unlocked_words
-from stream_dp.exact.rationals import decimal_up, exact_text
+from stream_dp.exact.rationals import decimal_down, decimal_up, exact_text
+from stream_dp.kinds.kind import Explanation
 from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.encoding import WRITE_BUFFERS_BYTES, format_size
 from stream_dp.windows.events import path_of
 
-DISPLAY_DIGITS = 3
+DAY_SECONDS = 86_400
+DISPLAY_DIGITS, COST_DIGITS = 3, 6
+
+
+class ModeDescription(BaseModel):
+    """Windows that overlap in one of the two ways in which they can be made; a number for each level."""
+
+    mode: str = Field(description="panes: sums of panes, each of which is noised once. direct: each noised by itself.")
+    configured: bool = Field(description="Whether it is the way of this view.")
+    day_costs: list[PrivacyCost] = Field(description="What a day costs one user at worst.")
+    expected_errors: list[str] = Field(description="Mean absolute noise of one count of a window, rounded up.")
+    noise_intervals_95: list[int] = Field(description="It lies in plus or minus this with 95 % at least.")
+
+
+def modes(view: ViewPlan) -> list[ModeDescription]:
+    """Both ways, if the windows of a view overlap or are made of panes and its kind can be made either way."""
+    return [
+        ModeDescription(
+            mode=one.mode,
+            configured=one.configured,
+            day_costs=[
+                PrivacyCost.spent(view.cost(index) * one.paid.per_second * DAY_SECONDS)
+                for index in range(len(view.levels))
+            ],
+            expected_errors=[decimal_up(level.error_of(one.panes), DISPLAY_DIGITS) for level in view.levels],
+            noise_intervals_95=[level.interval_of(one.panes) for level in view.levels],
+        )
+        for one in view.window.shape.alternatives(divides=not view.kind.undivided)
+    ]
+
+
+class LevelDescription(BaseModel):
+    """One level of a view."""
+
+    name: str
+    epsilon: Amount = Field(description="What the counts of one window or pane cost one user, over all their items.")
+    noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
+    expected_error: str = Field(description="Mean absolute noise of one count of a window, rounded up.")
+    noise_interval_95: int = Field(description="That noise lies in plus or minus this with 95 % at least.")
+    cost: PrivacyCost = Field(description="What one window or pane costs one user at worst, the keys included.")
+    windows_afforded: int = Field(description="Windows or panes a period's budget pays for, if the view were alone.")
+    audiences: list[str] = Field(description="Who starts at this level.")
+
+
+class ViewDescription(BaseModel):
+    """One view."""
+
+    name: str
+    kind: str
+    topic: str
+    item_field: str = Field(description="A name, or a path that begins with $.")
+    has_lists: bool = Field(description="Whether the field is a list of items, each counted by itself.")
+    window: str
+    step: str = Field(description="From one release to the next: of totals from pane to pane.")
+    when: str = Field(description="Of which time something is released, and how often, in words.")
+    unit: str = Field(description="What is counted, noised and paid for by itself: window, or pane.")
+    hops: str = Field(description="What it means that windows overlap or are made of panes. Empty: they are not.")
+    modes: list[ModeDescription] = Field(description="What they cost and how large their noise is, made in each way.")
+    first_window: str | None = Field(description="Null: the first window is recorded when the worker first runs.")
+    grace: str
+    clock: str
+    retention: str
+    ledger: str
+    population: str
+    protection: str = Field(description="The neighbour relation in words.")
+    items_per_user: int
+    sensitivity: int = Field(description="How many published counts one user can move, each by one.")
+    levels: list[LevelDescription]
+    unlocks: dict[str, str] = Field(description="By audience: what it sees later, by the age of a window.")
+    sharpening: str | None = Field(description="What is done with what the ledger has left over.")
+    keys_at_worst: PrivacyCost = Field(description="What showing the keys of one window costs at worst.")
+    explanation: Explanation = Field(description="What is peculiar to the kind.")
+    coalition: str = Field(description="What somebody learns who reads every audience's topic.")
+    fingerprint: str = Field(description="Changes whenever the view becomes another definition for its state.")
+
+
+class PartDescription(BaseModel):
+    """A part of a ledger's budget: what it promises, and how far it reaches."""
+
+    name: str = Field(description="pure: what no other part takes; selection: draws; zcdp: the noise of counts.")
+    epsilon: Amount = Field(description="What the part adds to the promise's epsilon.")
+    delta: Amount = Field(description="What it adds to the promise's delta.")
+    unit: str = Field(description="What is counted in it: epsilon, squares (of epsilon) or rho.")
+    cap: Amount = Field(description="How much of that a period admits.")
+    asked: Amount = Field(description="How much of that all views ask for in one period, at worst.")
+    lasts: str = Field(description="How far into a period the part reaches, if the others did for ever.")
+    windows_afforded: dict[str, int] = Field(description="By view: windows the part pays for, if it were alone.")
+
+
+class ShareDescription(BaseModel):
+    """Demand of one view on a ledger."""
+
+    view: str
+    level: str = Field(description="Finest level that an audience starts with or is unlocked.")
+    cost: PrivacyCost = Field(description="Of one window at that level, at worst.")
+    share: str | None = Field(description="What part of the budget it may take. Null: of what others leave.")
+    kept: PrivacyCost = Field(description="What no other view may take of a period's budget.")
+    windows_asked: int = Field(description="Windows that may fall into one period.")
+    windows_afforded: int = Field(description="Of these, how many are paid for by what is kept.")
+    lasts: str = Field(description="How far into a period that is.")
+
+
+class LedgerDescription(BaseModel):
+    """One ledger and the views that share it."""
+
+    name: str
+    population: str
+    budget: PrivacyCost
+    period: str
+    parts: list[PartDescription] = Field(description="The parts of the budget; empty where it is one.")
+    asked: PrivacyCost = Field(description="What all views ask for in one period, at start and unlocked levels.")
+    affords_schedule: bool = Field(description="Whether every view has what it asks for.")
+    lasts: str = Field(description="How far into a period the budget reaches.")
+    odds: str = Field(description="Over a period, the odds that one user took part change by this factor at most.")
+    shares: list[ShareDescription]
+    fingerprint: str = Field(description="What was spent is kept under this; it changes with the population's wording.")
+
+
+class PlanDescription(BaseModel):
+    """A whole plan."""
+
+    name: str
+    id: str = Field(description="What it is on its cluster: its group, and the beginning of its topics' names.")
+    broker: str
+    access: str = Field(description="How one gets in: TLS, the login; nothing for plaintext without a login.")
+    partitions: int
+    slot: str = Field(description="Releases leave at multiples of this.")
+    offset: str = Field(description="How long after the close of its window a release leaves at the earliest.")
+    window_memory: str = Field(description="Memory of one open window of one partition; larger ones spill to disk.")
+    block_cache: str = Field(description="What a worker caches of the files of its tables, all partitions together.")
+    write_buffers: str = Field(description="What a worker takes for rows on their way to these files, a partition.")
+    memory: str = Field(description="The sum for a worker with every partition and one full open window of every view.")
+    views: list[ViewDescription]
+    ledgers: list[LedgerDescription]
+    warnings: list[str]
 
 
 def describe(plan: Plan) -> PlanDescription:
@@ -35,10 +162,8 @@ def describe(plan: Plan) -> PlanDescription:
 
     Every epsilon and delta is exact, beside a decimal that is rounded up; counts of windows are rounded down.
     """
-    ledgers = [
-        _ledger(ledger, [view for view in plan.views.values() if view.ledger == ledger])
-        for ledger in plan.ledgers.values()
-    ]
+    views = plan.views.values()
+    ledgers = [_ledger(one, [view for view in views if view.ledger == one]) for one in plan.ledgers.values()]
     return PlanDescription(
         name=plan.name,
         id=plan.id,
@@ -53,7 +178,7 @@ def describe(plan: Plan) -> PlanDescription:
         memory=format_size(_memory_bytes(plan)),
         views=[_view(view) for view in plan.views.values()],
         ledgers=ledgers,
-        warnings=_warnings(plan, ledgers),
+        warnings=[*_ledger_warnings(plan, ledgers), *_warnings(plan)],
     )
 
 
@@ -83,8 +208,8 @@ def _view(view: ViewPlan) -> ViewDescription:
         topic=view.source.topic,
         item_field=view.item_field,
         has_lists=view.has_lists,
-        window=window.released.words,
-        step=window.told.words,
+        window=window.shape.released.words,
+        step=window.shape.told.words,
         when=window.shape.when,
         unit=window.shape.counted_unit,
         hops=window.shape.explained(view.ledger.name),
@@ -114,8 +239,8 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
         name=level.name,
         epsilon=Amount.up(level.epsilon),
         noise_scale=Amount.up(Fraction(view.kind.sensitivity * level.epsilon.denominator, level.epsilon.numerator)),
-        expected_error=decimal_up(level.error_of(view.window.summands), DISPLAY_DIGITS),
-        noise_interval_95=level.interval_of(view.window.summands),
+        expected_error=decimal_up(level.error_of(view.window.shape.summands), DISPLAY_DIGITS),
+        noise_interval_95=level.interval_of(view.window.shape.summands),
         cost=PrivacyCost.spent(cost),
         windows_afforded=view.ledger.budget.fits(cost),
         audiences=[name for name, start in view.audiences.items() if start == index],
@@ -124,26 +249,22 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
 
 def _protection(view: ViewPlan) -> str:
     what, unit = view.window.shape.bounded_unit, view.window.shape.counted_unit
-    counts = _many(view.kind.sensitivity, what, f"{what}s")
-    values = _many(view.items_per_user, "distinct value", "distinct values")
     return (
-        f"Protects {view.ledger.population}: each of them is a user. Adding or removing everything one user did moves "
-        f"at most {counts} of a {unit}, each by one, because a user adds at most {values} of {view.item_field} "
-        f"to a {unit}, each once."
+        f"Protects {view.ledger.population}: each is a user. Adding or removing all events of one user changes at most "
+        f"{_many(view.kind.sensitivity, what)} of a {unit}, each by one, because a user adds at most "
+        f"{_many(view.items_per_user, 'distinct value')} of {view.item_field} to a {unit}, each once."
     )
 
 
 def _coalition(view: ViewPlan) -> str:
-    finest = view.planned_level
-    cost = alone(view, finest)
-    top, most = view.levels[-1], alone(view, -1)
-    grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon)}."
+    finest, top, most = view.levels[view.planned_level], view.levels[-1], alone(view, -1)
+    cost, unit = alone(view, view.planned_level), view.window.shape.counted_unit
+    epsilon, delta = decimal_up(cost.epsilon, COST_DIGITS), decimal_up(cost.delta, COST_DIGITS)
+    grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon, COST_DIGITS)}."
     return (
-        f"Who reads every topic of this view learns no more than level {view.levels[finest].name} alone tells: one "
-        f"{view.window.shape.counted_unit} costs a user epsilon {decimal_up(cost.epsilon)} and delta "
-        f"{decimal_up(cost.delta)} at worst, so it changes the odds that the user took part by a factor of at most "
-        f"{odds_factor(cost.epsilon)}."
-        f"{'' if finest == len(view.levels) - 1 else grants}"
+        f"A reader of all topics of this view learns no more than a reader of level {finest.name} alone. One {unit} "
+        f"costs a user at most epsilon {epsilon} and delta {delta}, so it changes the odds that the user took part by "
+        f"a factor of at most {odds_factor(cost.epsilon)}.{'' if finest == top else grants}"
     )
 
 
@@ -169,11 +290,8 @@ def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
 
 def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], whole: Cost) -> list[PartDescription]:
     """The pure part first; it also has the deltas of all windows."""
-    pure = Cost(ledger.budget.epsilon, ledger.budget.delta)
-    rows: list[tuple[str, Fraction, Fraction, tuple[str, ...]]] = [
-        ("pure", pure.epsilon, pure.delta, ("epsilon", "delta"))
-    ]
-    rows += [(name, part.epsilon, part.slack, (PART_ENTRIES[name],)) for name, part in ledger.parts.items()]
+    rows = [("pure", ledger.budget.epsilon, ledger.budget.delta, ["epsilon", "delta"])]
+    rows += [(name, part.epsilon, part.slack, [PART_ENTRIES[name]]) for name, part in ledger.parts.items()]
     return [
         PartDescription(
             name=name,
@@ -208,50 +326,46 @@ def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
     )
 
 
-def _warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> list[str]:
-    warnings = [
-        f"ledger {ledger.name} does not afford its schedule: a period asks for {price_words(ledger.asked)}, its budget "
-        f"is {budget_words(ledger)}; {_refused_from(ledger)}"
-        for ledger in ledgers
-        if not ledger.asked.cost <= plan.ledgers[ledger.name].budget
-    ]
+def _ledger_warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> Iterator[str]:
     for ledger in ledgers:
-        warnings += _short_shares(ledger, plan)
+        if not ledger.asked.cost <= plan.ledgers[ledger.name].budget:
+            yield (
+                f"ledger {ledger.name}: budget too small. A period of {ledger.period} "
+                f"{_lacking(ledger.asked.cost, plan.ledgers[ledger.name].budget)}. {_refused_from(ledger)}. Lower "
+                "epsilon, use longer windows, or raise the budget"
+            )
+    for ledger in ledgers:
+        yield from _short_shares(ledger, plan)
     used = {(view.ledger.name, name) for view in plan.views.values() for name, _ in view.cost(0).entries()}
-    warnings += [
-        f"ledger {ledger.name}: part {name} takes epsilon {part.epsilon} of the budget, and no view is charged to it"
-        for ledger in plan.ledgers.values()
-        for name, part in ledger.parts.items()
-        if (ledger.name, PART_ENTRIES[name]) not in used
-    ]
-    warnings += [
-        f"{place}: {field!r} is the name of one field, its dot included; where a field inside another one is meant, "
-        f"every event is refused: write {path_of(tuple(field.split('.')))}"
-        for place, field in _fields(plan)
-        if "." in field and not field.startswith("$")
-    ]
-    unchecked = {view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}
-    warnings += [
-        f"topic {topic}: nobody checks that a user's events stay in one partition; a user in several is counted, and "
-        "can change a window, several times"
-        for topic in sorted(unchecked)
-    ]
+    for one in plan.ledgers.values():
+        for name, part in one.parts.items():
+            if (one.name, PART_ENTRIES[name]) not in used:
+                yield f"ledger {one.name}: part {name} takes epsilon {part.epsilon} of the budget, but no view uses it"
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    for place, field in _fields(plan):
+        if "." in field and not field.startswith("$"):
+            path = path_of(tuple(field.split(".")))
+            yield f"{place}: {field!r} is the name of one field, with its dot. For a field inside another, write {path}"
+    for topic in sorted({view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}):
+        yield (
+            f"topic {topic}: partitions are not checked (partitioner: unchecked). A user with events in several "
+            "partitions is counted, and can change a window, several times"
+        )
     if plan.broker.sasl is not None and plan.broker.tls is None and not plan.broker.is_embedded:
-        warnings.append(
-            "broker.sasl without broker.tls: raw events and counts cross the network in plaintext, and who listens can "
-            "try passwords on what was seen of the login; write `tls: true`, or name a CA"
+        yield (
+            "broker.sasl without broker.tls: raw events and counts cross the network in plaintext, and a listener can "
+            "guess the password from the login; write `tls: true`, or name a CA"
         )
     copies = plan.topics.replication
     if copies is not None and copies > 1 and plan.topics.min_insync_replicas == copies:
-        warnings.append(
-            f"topics.min_insync_replicas is topics.replication, {copies}: while one broker is down, nothing is "
-            f"written; {copies - 1} goes on without it"
-        )
+        path = "topics.min_insync_replicas"
+        yield f"{path} is topics.replication, {copies}: no writes while one broker is down; write {copies - 1}"
     if plan.broker.is_embedded:
-        warnings.append("the embedded log keeps everything in memory: topics are gone when the process ends")
+        yield "the embedded log keeps everything in memory: topics are gone when the process ends"
     if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
-        warnings.append("key_file lies inside data_dir: who copies the state gets the key with it")
-    return warnings
+        yield "key_file is inside data_dir: a copy of the state has the key with it"
 
 
 def _short_shares(ledger: LedgerDescription, plan: Plan) -> Iterator[str]:
@@ -261,13 +375,13 @@ def _short_shares(ledger: LedgerDescription, plan: Plan) -> Iterator[str]:
     if all(view.share is None for view in views) or not short:
         return
     better = remedy(plan.ledgers[ledger.name].budget, plan.ledgers[ledger.name].periods.longest, views)
+    given = ", ".join(f'{view.name} "{view.share}"' for view in better or () if view.share is not None)
     if better is None:
         advice = "the budget does not pay for all views, however it is shared out"
-    elif all(view.share is None for view in better):
-        advice = "leave out every share of the ledger, and the budget pays for all of it"
-    else:
-        given = ", ".join(f'{view.name} "{view.share}"' for view in better if view.share is not None)
+    elif given:
         advice = f"all views last with these shares: {given}"
+    else:
+        advice = "leave out every share of the ledger, and the budget pays for all of it"
     for share in short:
         whose = "what the shares of other views leave" if share.share is None else f"its share of {share.share}"
         yield (
@@ -278,22 +392,22 @@ def _short_shares(ledger: LedgerDescription, plan: Plan) -> Iterator[str]:
 
 def _refused_from(ledger: LedgerDescription) -> str:
     if ledger.lasts == format_duration(0):
-        return "it does not pay for the first windows of all its views together; some are refused from the start"
-    return f"windows are refused from {ledger.lasts} into each period of {ledger.period} on"
+        return "It does not pay for the first windows of all its views together: some are refused from the start"
+    return f"Windows are refused after the first {ledger.lasts} of each period"
+
+
+def _lacking(asked: Cost, budget: Cost) -> str:
+    """Return the entries of a budget that do not suffice: "needs rho 31.9; the budget is rho 4.31"."""
+    short = [(name, need, cap) for name, need, cap in zip(ENTRIES, asked, budget, strict=True) if need > cap]
+    needs = _and(f"{name} {decimal_up(need, DISPLAY_DIGITS)}" for name, need, _ in short)
+    caps = _and(f"{name} {decimal_down(cap, DISPLAY_DIGITS)}" for name, _, cap in short)
+    return f"needs {needs}; the budget is {caps}"
 
 
 def _fields(plan: Plan) -> Iterator[tuple[str, str]]:
     """The fields that are read of events, each with its place in the file."""
     for source in {view.source.name: view.source for view in plan.views.values()}.values():
-        yield from (
-            (f"sources.{source.name}.{key}", field)
-            for key, field in (
-                ("key", source.key_field),
-                ("user", source.user_field),
-                ("time.field", source.time_field),
-            )
-            if field is not None
-        )
+        yield from source.fields.items()
     yield from ((view.item_path, view.item_field) for view in plan.views.values())
 
 
@@ -302,19 +416,35 @@ def price_words(price: PrivacyCost) -> str:
     return _and(f"{name} {amount.decimal}" for name, amount in price if amount is not None)
 
 
-def budget_words(ledger: LedgerDescription) -> str:
-    """Return the caps of a period in words: (epsilon, delta), or those of the parts."""
-    if not ledger.parts:
-        return price_words(ledger.budget)
-    pure, *parts = ledger.parts
-    caps = [("epsilon", pure.cap), ("delta", pure.delta), *((part.unit, part.cap) for part in parts)]
-    return _and(f"{name} {amount.decimal}" for name, amount in caps)
-
-
 def _and(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _many(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
+def _many(number: int, one: str) -> str:
+    return f"{number} {one if number == 1 else f'{one}s'}"
+
+
+def unlocked_words(view: ViewPlan, audience: str) -> str:
+    """Describe the later levels of an audience, and their cost beyond the start."""
+    steps = [f"{view.levels[step.level].name} {format_duration(step.after_ms)}" for step in view.unlocks[audience]]
+    more = view.levels[view.planned_level].epsilon - view.levels[view.start_level].epsilon
+    return (
+        f"{audience} sees {', '.join(steps)} after the end of a window. The ledger reserves the cost of the finest "
+        f"level for every window, epsilon {decimal_up(more)} more than at the start."
+    )
+
+
+def sharpening_words(view: ViewPlan) -> str | None:
+    """Describe the use of leftover budget, and the cost of one window."""
+    wanted = view.sharpen
+    if wanted is None:
+        return None
+    base, level = view.levels[view.planned_level], view.levels[wanted.level]
+    more = max(level.epsilon - base.epsilon, Fraction(0))
+    reserve = f"{exact_text(wanted.reserve)} of the budget and " if wanted.reserve else ""
+    return (
+        f"Every {format_duration(wanted.every_ms)}, leftover budget of ledger {view.ledger.name} sharpens the newest "
+        f"windows of {wanted.audience} to level {level.name}, at epsilon {decimal_up(more)} more per window than "
+        f"{base.name}. Reserved: {reserve}the cost of windows to come."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,8 +14,8 @@ from stream_dp.config.shares import Shares, most_of
 from stream_dp.errors import Fault
 from stream_dp.records.models import PrivacyCost
 from stream_dp.records.statement import LedgerStatement
-from stream_dp.windows.durations import format_duration, format_time
-from stream_dp.windows.shapes.base import Interval, Schedule
+from stream_dp.windows.durations import DAY_MS, format_duration, format_time
+from stream_dp.windows.shapes.shape import Interval, Schedule
 from stream_dp.windows.shapes.tumbling import Tiling
 
 
@@ -48,12 +49,11 @@ class Forecast:
 def present_level(view: ViewPlan, statement: LedgerStatement) -> int:
     """The finest level that an audience's newest window has, starts with or is unlocked."""
     index = {level.name: at for at, level in enumerate(view.levels)}
-
-    def of(audience: str) -> int:
+    levels = [view.planned_level] if view.unlocks else []
+    for audience, start in view.audiences.items():
         share = statement.shares.get((view.name, audience))
-        return view.audiences[audience] if share is None else index.get(share.level, view.audiences[audience])
-
-    return max(view.planned_level, *map(of, view.audiences)) if view.unlocks else max(map(of, view.audiences))
+        levels.append(start if share is None else index.get(share.level, start))
+    return max(levels)
 
 
 def forecast(
@@ -67,9 +67,10 @@ def forecast(
         begins: of views that are as the plan has them from a time on only: the start of their first window.
 
     Returns:
-        By view; and the time up to which it affords every window of all its views, at most the end of the period.
+        By view, but for those that were taken out; and the time up to which it affords every window of all its views,
+        at most the end of the period.
     """
-    views = [view for view in plan.views.values() if view.ledger.name == statement.account.name]
+    views = [one for one in plan.views.values() if one.ledger.name == statement.account.name and not one.is_removed]
     levels = [present_level(view, statement) for view in views]
     costs = [view.cost(level) for view, level in zip(views, levels, strict=True)]
     starts = [max(_next_start(view, statement), begins.get(view.name, 0)) for view in views]
@@ -85,12 +86,12 @@ def forecast(
     def begun(at: int, time_ms: int) -> int:
         return windows[at].begun(starts[at], time_ms)
 
-    low, high = min(starts, default=end), end
-    while low < high:
-        middle = (low + high + 1) // 2
-        asked = {view.name: owed[at] + costs[at] * begun(at, middle) for at, view in enumerate(views)}
-        paid = sum(asked.values(), Cost.ZERO) <= statement.left and shares.covers(taken, asked)
-        low, high = (middle, high) if paid else (low, middle - 1)
+    def is_unpaid(time_ms: int) -> bool:
+        asked = {view.name: owed[at] + costs[at] * begun(at, time_ms) for at, view in enumerate(views)}
+        return not (sum(asked.values(), Cost.ZERO) <= statement.left and shares.covers(taken, asked))
+
+    first = min(starts, default=end)
+    paid_ms = first + bisect_left(range(first + 1, end + 1), True, key=is_unpaid)
     found = {}
     for at, view in enumerate(views):
         left = shares.room(view.name, taken).least(statement.left)
@@ -105,9 +106,9 @@ def forecast(
             windows=afforded,
             to_come=to_come,
             until_ms=end if afforded >= to_come else windows[at].after(starts[at], afforded),
-            paid=begun(at, low),
+            paid=begun(at, paid_ms),
         )
-    return found, low
+    return found, paid_ms
 
 
 def _newest(view: ViewPlan, statement: LedgerStatement) -> int | None:
@@ -136,8 +137,7 @@ def _owed(view: ViewPlan, statement: LedgerStatement) -> Cost:
     return (view.counts(view.planned_level) - view.counts(view.start_level)) * waiting
 
 
-_DAY_MS = 86_400_000
-_LONG_MS = 7 * _DAY_MS
+_LONG_MS = 7 * DAY_MS
 
 
 def closed(view: ViewPlan, now_ms: int) -> int:
@@ -146,9 +146,8 @@ def closed(view: ViewPlan, now_ms: int) -> int:
     They are over, their grace too; of windows that are told of at every pane it is the first pane.
     """
     window = view.window
-    if window.first_ms is None:
-        return 0
-    return view.charged.begun(window.first_ms, window.shape.first_open(now_ms - window.grace_ms))
+    open_ms = window.shape.first_open(now_ms - window.grace_ms)
+    return 0 if window.first_ms is None else view.charged.begun(window.first_ms, open_ms)
 
 
 def covered(view: ViewPlan, count: int) -> int:
@@ -171,15 +170,12 @@ def covered(view: ViewPlan, count: int) -> int:
 
 def withdrawn(view: ViewPlan, now_ms: int) -> int:
     """Return the number of windows that expire as soon as a view has released all that are over."""
-    return 0 if (first_ms := view.window.first_ms) is None else view.charged.begun(first_ms, _kept_from(view, now_ms))
-
-
-def _kept_from(view: ViewPlan, now_ms: int) -> int:
-    """The earliest start of a window that stays when the newest one that is over was released."""
-    return _newest_window(view, now_ms) - view.window.kept_ms
+    kept_from = _newest_window(view, now_ms) - view.window.kept_ms
+    return 0 if view.window.first_ms is None else view.charged.begun(view.window.first_ms, kept_from)
 
 
 def _newest_window(view: ViewPlan, now_ms: int) -> int:
+    """Start of the newest window that is over."""
     shape = view.window.shape
     return shape.next(shape.first_open(now_ms - view.window.grace_ms), -1)
 
@@ -198,10 +194,9 @@ def withdrawal_faults(plan: Plan, begin: Collection[str], now_ms: int, stream_ms
         now_ms: the wall clock.
         stream_ms: how far the watermarks come, None where that is not known.
     """
-    for view in plan.views.values():
+    for view in (view for view in plan.views.values() if view.name in begin):
         at_ms = stream_ms if follows_the_stream(view) else now_ms
-        count = withdrawn(view, at_ms) if view.name in begin and at_ms is not None else 0
-        if count and at_ms is not None:
+        if at_ms is not None and (count := withdrawn(view, at_ms)):
             yield Fault(
                 f"views.{view.name}.retention",
                 f"{count:,} of {closed(view, at_ms):,} windows that are over would be withdrawn as soon as they are "
@@ -211,7 +206,7 @@ def withdrawal_faults(plan: Plan, begin: Collection[str], now_ms: int, stream_ms
 
 def _lifetime(view: ViewPlan, now_ms: int) -> str:
     """When windows are withdrawn, and the retention that keeps all that are over."""
-    days = -(-(_newest_window(view, now_ms) - (view.window.first_ms or 0)) // _DAY_MS)
+    days = -(-(_newest_window(view, now_ms) - (view.window.first_ms or 0)) // DAY_MS)
     return (
         f"a window is withdrawn when one is released that begins more than {format_duration(view.window.retention_ms)} "
         f"(retention) later; write retention: {days}d or more"

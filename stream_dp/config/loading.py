@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stream_dp.config.access import AnyBrokerConfig, AnyRegistryConfig, BrokerConfig, RegistryConfig
-from stream_dp.config.models import (
+from stream_dp.config.access import BrokerConfig, RegistryConfig
+from stream_dp.config.file_schema import (
     ENTRIES,
-    MODELS,
     VIEW_MODELS,
     AudienceConfig,
     Config,
@@ -21,8 +20,8 @@ from stream_dp.config.models import (
     LevelConfig,
     SourceConfig,
     TopicsConfig,
-    UnlockConfig,
     ViewConfig,
+    keys_at,
 )
 from stream_dp.config.plan import application_id
 from stream_dp.config.yaml_data import Data, join, parse_yaml, substitute, unwritable
@@ -31,11 +30,14 @@ from stream_dp.exact.rationals import Inexact
 
 BROKER_VARIABLE = "STREAM_DP_BROKER"
 
-_ENTRY_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {name: TypeAdapter(entry) for name, entry in ENTRIES.items()}
-
-_BROKER_ADAPTER: TypeAdapter[BrokerConfig] = TypeAdapter(AnyBrokerConfig)
-
-_REGISTRY_ADAPTER: TypeAdapter[RegistryConfig | None] = TypeAdapter(AnyRegistryConfig | None)
+_PARTS = ("name", "broker", "registry", "topics", *ENTRIES)
+"""Parts that are read of a file that has faults elsewhere."""
+_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(get_args(field.annotation)[1] if name in ENTRIES else field.rebuild_annotation())
+    for name, field in Config.model_fields.items()
+    if name in _PARTS
+}
+"""By part; of a section with entries, for one of them."""
 
 _MESSAGES = {
     "dict_type": "must be a mapping of keys, not {value}",
@@ -142,25 +144,21 @@ def read_data(raw: dict[str, Any], *, from_variable: bool = False) -> tuple[Sect
     except ValidationError as error:
         # A PlainValidator that fails inside a union repeats nothing, but the kinds of view may.
         faults = list(dict.fromkeys(_fault(details, from_variable=from_variable) for details in error.errors()))
-        return _partial(raw, error.errors()), faults
-    return _whole(config, raw), []
+        return Sections(raw=raw, **_readable(raw, error.errors())), faults
+    return Sections(raw=raw, config=config, **{name: getattr(config, name) for name in _PARTS}), []
 
 
-def _whole(config: Config, raw: Mapping[str, Any]) -> Sections:
-    """The parts of a configuration that is right by itself."""
-    return Sections(
-        name=config.name,
-        broker=config.broker,
-        registry=config.registry,
-        raw=raw,
-        sources=dict(config.sources),
-        ledgers=dict(config.ledgers),
-        ladders=dict(config.ladders),
-        audiences=dict(config.audiences),
-        views=dict(config.views),
-        topics=config.topics,
-        config=config,
-    )
+def _readable(raw: Mapping[str, Any], errors: Iterable[ErrorDetails]) -> dict[str, Any]:
+    """The parts without an error, of sections with entries the entries without one."""
+    broken = {error["loc"][:length] for error in errors for length in (1, 2)}
+    found: dict[str, Any] = {}
+    for name, adapter in _ADAPTERS.items():
+        if name in ENTRIES:
+            entries = raw[name].items() if isinstance(raw.get(name), dict) else ()
+            found[name] = {key: adapter.validate_python(one) for key, one in entries if (name, key) not in broken}
+        elif (name,) not in broken:
+            found[name] = adapter.validate_python(raw[name]) if name in raw else Config.model_fields[name].default
+    return found
 
 
 def unknown(word: str, known: Iterable[str]) -> str:
@@ -188,25 +186,6 @@ def in_file_order(faults: Iterable[Fault], raw: Mapping[str, Data]) -> list[Faul
     return sorted(faults, key=place)
 
 
-def _partial(raw: dict[str, Data], errors: Iterable[ErrorDetails]) -> Sections:
-    broken = {tuple(error["loc"][:2]) for error in errors}
-    sections = Sections(raw=raw)
-    if ("name",) not in broken and isinstance(raw.get("name"), str):
-        sections.name = str(raw["name"])
-    if ("broker",) not in {place[:1] for place in broken} and "broker" in raw:
-        sections.broker = _BROKER_ADAPTER.validate_python(raw["broker"])
-    if not any(place[0] == "registry" for place in broken):
-        sections.registry = _REGISTRY_ADAPTER.validate_python(raw.get("registry"))
-    if not any(place[0] == "topics" for place in broken):
-        sections.topics = TopicsConfig.model_validate(raw.get("topics", {}))
-    for section, adapter in _ENTRY_ADAPTERS.items():
-        entries = raw.get(section)
-        if isinstance(entries, dict):
-            whole = {name: value for name, value in entries.items() if (section, name) not in broken}
-            getattr(sections, section).update({k: adapter.validate_python(v) for k, v in whole.items()})
-    return sections
-
-
 def _fault(error: ErrorDetails, *, from_variable: bool) -> Fault:
     place = _place(error)
     if place in {("broker",), ("broker", "address")} and from_variable:
@@ -230,7 +209,7 @@ def _place(error: ErrorDetails) -> tuple[str | int, ...]:
 def _message(error: ErrorDetails, place: tuple[str | int, ...]) -> str:
     kind, value = error["type"], error["input"]
     if kind == "extra_forbidden":
-        return f"unknown key; {unknown(str(place[-1]), _keys_beside(place, error))}"
+        return f"unknown key; {unknown(str(place[-1]), keys_at(error['loc'][:-1]))}"
     if kind == "union_tag_invalid":
         value = value["kind"] if isinstance(value, dict) else value
     words = _MESSAGES.get(kind)
@@ -254,33 +233,3 @@ def _shown(value: object) -> str:
         case _:
             text = repr(value)
             return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _keys_beside(place: tuple[str | int, ...], error: ErrorDetails) -> list[str]:
-    """The keys that may stand where an unknown one stands."""
-    parent = place[:-1]
-    if "unlock" in parent[2:]:
-        return list(UnlockConfig.model_fields)
-    if parent[:1] == ("views",) and len(parent) > 1:
-        return list(_section(VIEW_MODELS[str(error["loc"][2])], parent[2:]).model_fields)
-    if parent[:1] in {("broker",), ("registry",)}:
-        return list(MODELS[tuple(map(str, parent))].model_fields)
-    pattern = tuple("*" if index in {1, 2} and _is_name(parent, index) else part for index, part in enumerate(parent))
-    model = MODELS.get(tuple(str(part) for part in pattern))
-    return [] if model is None else list(model.model_fields)
-
-
-def _section(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:
-    """The section of a model that stands at a path: the model that a field is annotated with."""
-    for name in path:
-        annotation = model.model_fields[str(name)].annotation
-        model = next(kind for kind in (annotation, *get_args(annotation)) if _is_section(kind))
-    return model
-
-
-def _is_section(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _is_name(parent: tuple[str | int, ...], index: int) -> bool:
-    return index == 1 or parent[0] == "ladders"

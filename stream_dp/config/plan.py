@@ -1,6 +1,6 @@
 """The plan of an application: every number a view needs, computed and checked once, at start.
 
-Frozen data. The engine, the runtime and the commands read a plan; `stream_dp.config.planning` makes it. What is
+Frozen data. The engine, the runtime and the commands read a plan; `stream_dp.config.planner` makes it. What is
 peculiar to the kind of a view is in its `KindPlan`.
 """
 
@@ -15,13 +15,12 @@ from typing import Any, Literal
 
 from stream_dp.accounting import Cost
 from stream_dp.config.access import Broker, Registry
-from stream_dp.kinds.base import KindPlan
-from stream_dp.kinds.noise import NoiseLevel
-from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.kind import KindPlan
+from stream_dp.kinds.sealing import NoiseLevel, SealedTable
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.encoding import moment
 from stream_dp.windows.events import TimeUnit, ValueFormat
-from stream_dp.windows.shapes.base import Interval, Schedule, Shape
+from stream_dp.windows.shapes.shape import Interval, Schedule, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import Clock, view_of
 
@@ -50,42 +49,17 @@ class WindowPlan:
     retention_ms: int
 
     @property
-    def released(self) -> Shape:
-        """Shape of the windows that are released."""
-        return self.shape.released
-
-    @property
-    def panes(self) -> int:
-        """Of how many panes that are paid for one by one a window is; 1: it is counted by itself."""
-        return self.shape.panes
-
-    @property
     def kept_ms(self) -> int:
         """Time after its end that a sealed table is kept, for all that is released of it."""
         return self.shape.kept(self.retention_ms)
 
-    @property
-    def told(self) -> Shape:
-        """Grid of releases: the windows, or the panes of running totals."""
-        return self.shape.told
-
-    @property
-    def summands(self) -> int:
-        """Of how many noisy counts, at most, a count that is released is the sum."""
-        return self.shape.summands
-
     def pays(self, start_ms: int) -> bool:
         """Return True if something is charged with a window: with each, but of the panes of one only with the first."""
-        return self.whole.start_of(start_ms) == start_ms
-
-    @property
-    def whole(self) -> Shape:
-        """Shape of what is paid for together: the window, or all panes of a running total."""
-        return self.shape.paid
+        return self.shape.paid.start_of(start_ms) == start_ms
 
     def charged(self, start_ms: int) -> Interval:
         """Return what is charged as a whole: the window, or all panes of the one that a pane is in."""
-        return self.whole.interval(start_ms)
+        return self.shape.paid.interval(start_ms)
 
     def at_age(self, start_ms: int, age_ms: int) -> int:
         """When a window is so old, which is told from its end; a pane is with all that is paid for together with it."""
@@ -93,7 +67,7 @@ class WindowPlan:
 
     def first_younger(self, age_ms: int, now_ms: int) -> int:
         """Start of the first window, or of what is paid for together, for which `at_age` is still to come."""
-        return self.whole.first_open(now_ms - age_ms)
+        return self.shape.paid.first_open(now_ms - age_ms)
 
 
 PartitionerName = Literal["murmur2", "crc32", "unchecked"]
@@ -130,6 +104,12 @@ class SourcePlan:
     partitioner: PartitionerName
     key_field: str | None = None
     format: ValueFormat = "json"
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields that are read of every event, by their place in the configuration."""
+        own = {"key": self.key_field, "user": self.user_field, "time.field": self.time_field}
+        return {f"sources.{self.name}.{key}": field for key, field in own.items() if field is not None}
 
 
 @dataclass(frozen=True)
@@ -208,7 +188,7 @@ class Unlock:
 
 @dataclass(frozen=True)
 class SharpenPlan:
-    """That what a ledger has left over is spent on sharper releases of a view (`releases.leftover`).
+    """That what a ledger has left over is spent on sharper releases of a view (`releases.unlocks`).
 
     Attributes:
         audience: who sees them.
@@ -273,7 +253,7 @@ class ViewPlan:
         former: of a plan that holds, who read the view by former settings: what they were told is taken back when it
             expires.
         named: of a plan that holds, the index in `levels` that other names of levels come to, -1 for nothing: those of
-            the newest ladder of the view, which may be another one (`control.disclosure`).
+            the newest ladder of the view, which may be another one (`control.editions`).
         is_removed: whether the view was taken out.
         unlocks: by audience, the levels that it sees later, in the order of their times; both rise.
         sharpen: what is done with what the ledger has left over; None: nothing.
@@ -312,7 +292,7 @@ class ViewPlan:
     @property
     def charged(self) -> Schedule:
         """Schedule of charged windows: the released ones, or the whole windows of running totals."""
-        return Schedule(self.window.whole, self.ledger.periods)
+        return Schedule(self.window.shape.paid, self.ledger.periods)
 
     @property
     def view(self) -> str:
@@ -336,14 +316,13 @@ class ViewPlan:
     @property
     def readers(self) -> Collection[str]:
         """Everybody who may read some of its windows."""
-        return dict.fromkeys(
-            [*self.audiences, *(name for one in self.editions for name in one.audiences), *self.former]
-        )
+        of_editions = (name for one in self.editions for name in one.audiences)
+        return dict.fromkeys([*self.audiences, *of_editions, *self.former])
 
     @property
     def most_panes(self) -> int:
         """Of how many panes a window is at most, in whichever edition; 1 where there are no panes."""
-        return max([self.window.panes, *(one.shape.panes for one in self.editions)])
+        return max([self.window.shape.panes, *(one.shape.panes for one in self.editions)])
 
     def begun(self, first_ms: int, number: int = 1) -> ViewPlan:
         """The same with its first edition, from a window on."""
@@ -427,6 +406,21 @@ class ViewPlan:
         return self.counts(level) + self.kind.keys_spent(table.payload, squared="selection" in self.ledger.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class ServePlan:
+    """Who may read at the gateway.
+
+    Attributes:
+        tokens: file of the readers' tokens; None: there are none.
+        public: audiences that everybody may read.
+        origins: of pages elsewhere that may ask from a browser.
+    """
+
+    tokens: Path | None = None
+    public: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Plan:
     """A checked application.
@@ -450,6 +444,7 @@ class Plan:
         folder: what files that these name are relative to.
         settings: number of the posted settings that it goes by (`stream_dp.control.editions`); 0 for those of a file.
         registry: where the schemas of sources in Avro are; None where nothing is said.
+        serve: who may read at the gateway.
     """
 
     name: str
@@ -466,6 +461,7 @@ class Plan:
     slots: Slots
     topics: TopicsPlan = TopicsPlan()
     registry: Registry | None = None
+    serve: ServePlan = ServePlan()
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     folder: Path = field(default=Path(), compare=False)
     settings: int = 0

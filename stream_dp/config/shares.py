@@ -21,6 +21,7 @@ view holds less what it has taken.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -28,7 +29,7 @@ from fractions import Fraction
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
 from stream_dp.config.plan import ViewPlan
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.shape import Interval
 
 Taken = Mapping[str, Cost]
 """By view, what it has spent and reserved; also views that are no longer configured."""
@@ -92,10 +93,8 @@ class Shares:
 
     def _held(self, taken: Taken) -> dict[str, Cost]:
         """By view, what is kept for it or, where that is more, what it has taken."""
-        return {
-            name: self.kept.get(name, Cost.ZERO).most(taken.get(name, Cost.ZERO))
-            for name in self.kept.keys() | taken.keys()
-        }
+        names = self.kept.keys() | taken.keys()
+        return {name: self.kept.get(name, Cost.ZERO).most(taken.get(name, Cost.ZERO)) for name in names}
 
     def _free(self, held: Taken) -> Cost:
         """Return the budget that is kept for no view."""
@@ -131,17 +130,12 @@ def reach_ms(budget: Cost, period: Interval, views: Sequence[ViewPlan], only: Se
     """
     costs = [(view.cost(view.planned_level), view.charged.shape) for view in views]
 
-    def fits(time_ms: int) -> bool:
+    def exceeds(time_ms: int) -> bool:
         whole = sum((cost * shape.whole_in(period, period.start_ms + time_ms) for cost, shape in costs), Cost.ZERO)
-        return whole <= budget or all(getattr(whole, name) <= getattr(budget, name) for name in only)
+        return not whole <= budget and any(getattr(whole, name) > getattr(budget, name) for name in only)
 
-    low, high = 0, period.length_ms
-    if fits(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    end = period.length_ms
+    return bisect_left(range(1, end), True, key=exceeds) if exceeds(end) else end
 
 
 def lasts_ms(shares: Shares, period: Interval, view: ViewPlan) -> int:

@@ -1,13 +1,13 @@
 """From the text of a YAML file to plain data, without the guesses YAML makes.
 
 Only `true`, `false`, `null` and numbers are more than text. A number with a point or an exponent stays what was
-written (`Inexact`), so that it can be refused by name. A key that stands twice is a fault, not an overwrite.
+written (`Inexact`), so that it can be refused by name. A duplicate key is a fault, not an overwrite.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import yaml
@@ -15,8 +15,11 @@ import yaml
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import Inexact
 
-_TRUE, _FALSE = {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
-_NULL = {"", "~", "null", "Null", "NULL"}
+_CONSTANTS: Mapping[str, bool | None] = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -40,7 +43,7 @@ def parse_yaml(text: str) -> tuple[dict[str, Data], list[Fault]]:
         text: the file's content.
 
     Returns:
-        The data, and a fault for each key that stands twice (its first value is kept).
+        The data, and a fault for each duplicate key (its first value is kept).
 
     Raises:
         ConfigError: not YAML, more than one document, or the top is not a mapping.
@@ -54,8 +57,7 @@ def parse_yaml(text: str) -> tuple[dict[str, Data], list[Fault]]:
     if not isinstance(top, yaml.MappingNode):
         raise ConfigError("the file must be a mapping of keys such as name, broker, sources, views")
     faults: list[Fault] = []
-    data = _mapping(top, "", faults, ())
-    return data, faults
+    return _mapping(top, "", faults, ()), faults
 
 
 def unwritable(data: Data, path: str = "") -> Iterator[Fault]:
@@ -103,7 +105,7 @@ def write_yaml(data: Mapping[str, Data]) -> str:
 
 def _value(node: yaml.Node, path: str, faults: list[Fault], above: tuple[yaml.Node, ...]) -> Data:
     if any(node is ancestor for ancestor in above):
-        raise ConfigError([Fault(path, "an alias to something that contains it")])
+        raise ConfigError("an alias to something that contains it", path)
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, faults, above)
     if isinstance(node, yaml.SequenceNode):
@@ -122,7 +124,7 @@ def _mapping(node: yaml.MappingNode, path: str, faults: list[Fault], above: tupl
             continue
         name = str(key.value)
         if name in out:
-            faults.append(Fault(join(path, name), f"stands twice: in line {lines[name]} and in line {line}"))
+            faults.append(Fault(join(path, name), f"duplicate key: line {lines[name]} and line {line}"))
             continue
         lines[name] = line
         out[name] = _value(value, join(path, name), faults, (*above, node))
@@ -133,10 +135,8 @@ def _scalar(node: yaml.Node) -> Data:
     text = str(node.value)
     if isinstance(node, yaml.ScalarNode) and node.style is not None:  # quoted, or a block of text
         return text
-    if text in _NULL:
-        return None
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
     return Inexact(text) if _FLOAT.fullmatch(text) else text
@@ -157,18 +157,7 @@ def substitute(data: dict[str, Data], environ: Mapping[str, str]) -> tuple[dict[
     """
     faults: list[Fault] = []
 
-    def put(value: Data, path: str) -> Data:
-        match value:
-            case dict():
-                return {key: put(inner, join(path, key)) for key, inner in value.items()}
-            case list():
-                return [put(inner, join(path, index)) for index, inner in enumerate(value)]
-            case str():
-                return text(value, path)
-            case _:
-                return value
-
-    def text(value: str, path: str) -> str:
+    def put(value: str, path: str) -> str:
         wrong = []
         for escaped, name in _MARK.findall(value):
             if not escaped and not name:
@@ -176,24 +165,21 @@ def substitute(data: dict[str, Data], environ: Mapping[str, str]) -> tuple[dict[
             elif not escaped and name not in environ:
                 wrong.append(f"the environment variable {name} is not set")
         faults.extend(Fault(path, message) for message in dict.fromkeys(wrong))
-        return value if wrong else _MARK.sub(lambda found: _put(found, environ), value)
+        return value if wrong else _MARK.sub(lambda found: found[0][1:] if found[1] else environ[found[2]], value)
 
-    return {key: put(value, key) for key, value in data.items()}, faults
+    return {key: _each_text(value, put, key) for key, value in data.items()}, faults
 
 
 def escape(data: Data) -> Data:
     """Data that come out of `substitute` as they are here."""
+    return _each_text(data, lambda text, _: text.replace("${", "$${"))
+
+
+def _each_text(data: Data, change: Callable[[str, str], str], path: str = "") -> Data:
+    """Data with each text changed; `change` gets the text and its path."""
     match data:
         case dict():
-            return {key: escape(inner) for key, inner in data.items()}
+            return {key: _each_text(value, change, join(path, key)) for key, value in data.items()}
         case list():
-            return [escape(inner) for inner in data]
-        case str():
-            return data.replace("${", "$${")
-        case _:
-            return data
-
-
-def _put(found: re.Match[str], environ: Mapping[str, str]) -> str:
-    escaped, name = found.groups()
-    return found.group()[1:] if escaped else environ[name]
+            return [_each_text(value, change, join(path, index)) for index, value in enumerate(data)]
+    return change(data, path) if isinstance(data, str) else data

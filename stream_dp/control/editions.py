@@ -8,24 +8,24 @@ A view's settings from one such window to the next are an edition of it. Where a
 change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
 it does not, it goes on with those of the edition before. Of two editions that both begin before a window, the one that
 was decided last holds for it. What is disclosed of the windows of all editions is as the newest settings say
-(`stream_dp.control.disclosure`).
+(`stream_dp.control.editions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from stream_dp.config.differences import differences
-from stream_dp.config.models import ENTRIES
-from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
-from stream_dp.config.planning import build_plan
+from stream_dp.config.file_schema import ENTRIES
+from stream_dp.config.plan import Edition, LedgerPlan, Plan, SharpenPlan, Unlock, ViewPlan
+from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import join
-from stream_dp.control.disclosure import disclosed
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.windows.events import clash
 from stream_dp.windows.views import state_name
@@ -90,10 +90,10 @@ def first_record(plan: Plan, now_ms: int) -> Posted:
         plan: of the file that it is started with.
         now_ms: the wall clock; a view without a configured start begins with the window that it is in.
     """
-    starts = {
-        name: view.window.charged(now_ms).start_ms if view.window.first_ms is None else view.window.first_ms
-        for name, view in plan.views.items()
-    }
+    starts = {}
+    for name, view in plan.views.items():
+        first_ms = view.window.first_ms
+        starts[name] = view.window.charged(now_ms).start_ms if first_ms is None else first_ms
     return next_record((), plan, starts, {}, now_ms, "the first start")
 
 
@@ -132,19 +132,18 @@ def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> P
         plan = build_plan({**local.raw, **posted.sections, "views": chosen}, local.folder)
     except ConfigError as error:
         raise ConfigError([Fault(_path(posted, fault.path), fault.message) for fault in error.faults]) from None
-    changed = [name for name, view in plan.views.items() if view.fingerprint.hex() != posted.fingerprints.get(name)]
-    if changed:
-        raise ConfigError(
-            [
-                Fault(
-                    _path(posted, join("views", name)),
-                    "a file that it names, its list of keys, was changed since these settings were posted, or another "
-                    "version of stream-dp posted them; put the former content back, and give a new list a file of its "
-                    f"own name{plan.views[name].window.shape.remedy}",
-                )
-                for name in changed
-            ]
+    faults = [
+        Fault(
+            _path(posted, join("views", name)),
+            "a file that it names, its list of keys, was changed since these settings were posted, or another version "
+            "of stream-dp posted them; put the former content back, and give a new list a file of its own name"
+            f"{view.window.shape.remedy}",
         )
+        for name, view in plan.views.items()
+        if view.fingerprint.hex() != posted.fingerprints.get(name)
+    ]
+    if faults:
+        raise ConfigError(faults)
     return plan
 
 
@@ -163,13 +162,10 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
     if not known:
         return local
     definitions: dict[str, list[ViewPlan]] = {}
-    numbers: dict[str, int] = {}
     for record in known[:-1]:
-        changed = plan_of(record, local, record.begins).views if record.begins else {}
-        _follow(definitions, numbers, record, changed)
-    last = known[-1]
-    newest = plan_of(last, local)
-    _follow(definitions, numbers, last, newest.views)
+        _follow(definitions, record, plan_of(record, local, record.begins).views if record.begins else {})
+    last, newest = known[-1], plan_of(known[-1], local)
+    _follow(definitions, last, newest.views)
     _check_sources(definitions)
     order = dict.fromkeys([*newest.views, *definitions])
     every = [one for name in order for one in disclosed(definitions[name], newest.views.get(name), newest.audiences)]
@@ -201,10 +197,8 @@ def differing(file: Plan, number: int, sections: Mapping[str, Any], consequence:
     paths = [setting.path for setting in differences(sections, file.raw)]
     if not paths:
         return None
-    return (
-        f"settings {number} hold, and the file says otherwise about {', '.join(paths)}: {consequence}; "
-        "`stream-dp apply FILE` makes the file hold"
-    )
+    differ = ", ".join(paths)
+    return f"settings {number} are in effect; the file differs in {differ}: {consequence}; run `stream-dp apply FILE`"
 
 
 def beginnings(known: Iterable[Posted]) -> Mapping[str, int]:
@@ -215,9 +209,7 @@ def beginnings(known: Iterable[Posted]) -> Mapping[str, int]:
     return found
 
 
-def _follow(
-    definitions: dict[str, list[ViewPlan]], numbers: dict[str, int], record: Posted, views: Mapping[str, ViewPlan]
-) -> None:
+def _follow(definitions: dict[str, list[ViewPlan]], record: Posted, views: Mapping[str, ViewPlan]) -> None:
     """Go on with the definitions of every view by one record, which plans some of them."""
     for name, until_ms in record.ends.items():
         definitions[name] = [_ended(one, until_ms) for one in definitions.get(name, ())]
@@ -227,11 +219,10 @@ def _follow(
         goes_on = last is not None and is_same_definition(last, view)
         if name not in record.begins:
             if last is None or not goes_on:
-                raise ConfigError([Fault(_path(record, join("views", name)), "it is changed, and does not say when")])
+                raise ConfigError("it is changed, and does not say when", path=_path(record, join("views", name)))
             asked[-1] = replace(view, name=last.name, editions=last.editions)
             continue
-        numbers[name] = number = numbers.get(name, 0) + 1
-        first_ms = record.begins[name]
+        number, first_ms = 1 + sum(len(one.editions) for one in asked), record.begins[name]
         if last is not None and goes_on and first_ms >= last.begins_ms:
             edition = view.as_edition(number, first_ms)
             asked[-1] = replace(view, name=last.name, editions=(*last.editions, edition))
@@ -242,7 +233,7 @@ def _follow(
 
 def _ended(view: ViewPlan, until_ms: int) -> ViewPlan:
     """A definition that ends at a time; no window of it is cut."""
-    until_ms = max(view.begins_ms, view.window.whole.first_open(until_ms))
+    until_ms = max(view.begins_ms, view.window.shape.paid.first_open(until_ms))
     return view if view.until_ms is not None and view.until_ms <= until_ms else replace(view, until_ms=until_ms)
 
 
@@ -256,40 +247,27 @@ def _paid_by(ledgers: Mapping[str, LedgerPlan], view: ViewPlan) -> ViewPlan:
 
 def is_same_definition(view: ViewPlan, other: ViewPlan) -> bool:
     """Return True if nothing is different of what is counted, when windows close, and what is noised."""
-    return _definition(view) == _definition(other)
-
-
-def _definition(view: ViewPlan) -> tuple[object, ...]:
-    window = view.window
-    return view.fingerprint, window.grace_ms, window.clock, window.max_ahead_ms, window.idle_ms
+    closing = attrgetter("fingerprint", "window.grace_ms", "window.clock", "window.max_ahead_ms", "window.idle_ms")
+    return bool(closing(view) == closing(other))
 
 
 def _check_sources(definitions: Mapping[str, Sequence[ViewPlan]]) -> None:
     """Check that sources keep their topic: their progress is stored under their name."""
-    sources = [one.source for asked in definitions.values() for one in asked]
+    every = [one for asked in definitions.values() for one in asked]
     topics: dict[str, str] = {}
-    for source in sources:
+    for source in (one.source for one in every):
         if topics.setdefault(source.name, source.topic) != source.topic:
             raise ConfigError(
-                [
-                    Fault(
-                        f"sources.{source.name}",
-                        f"it was topic {topics[source.name]}, and what is counted of that is kept under its name; give "
-                        "a source with another topic a name of its own",
-                    )
-                ]
+                f"its topic was {topics[source.name]}, and its progress is stored under its name; give a source with "
+                "another topic a name of its own",
+                path=f"sources.{source.name}",
             )
     for name in topics:
-        on_it = [one for asked in definitions.values() for one in asked if one.source.name == name]
-        if both := clash((one.item_field, one.has_lists) for one in on_it):
+        if both := clash((one.item_field, one.has_lists) for one in every if one.source.name == name):
             raise ConfigError(
-                [
-                    Fault(
-                        f"sources.{name}",
-                        f"no event can have both of the fields {both[0]!r} and {both[1]!r}, and windows of all "
-                        "settings are read from it; read the other field from a source of another topic and name",
-                    )
-                ]
+                f"no event can have both of the fields {both[0]!r} and {both[1]!r}, and windows of all settings are "
+                "read from it; read the other field from a source of another topic and name",
+                path=f"sources.{name}",
             )
 
 
@@ -339,3 +317,87 @@ def _of(view: str, known: Sequence[Posted]) -> Iterator[Held]:
         later = [one for one in known if one.number > record.number]
         ends = [at_ms for one in later for at_ms in (one.begins.get(view), one.ends.get(view)) if at_ms is not None]
         yield Held(view, number, record.number, record.begins[view], min(ends, default=None))
+
+
+NOBODY = -1
+"""The index of no level."""
+
+
+def disclosed(
+    definitions: Sequence[ViewPlan], newest: ViewPlan | None, audiences: Collection[str]
+) -> Iterator[ViewPlan]:
+    """The definitions of a view with what the newest settings disclose of their windows.
+
+    Args:
+        definitions: with their editions, as they were decided.
+        newest: the view by the newest settings; None where it was taken out.
+        audiences: those of the newest settings.
+    """
+    former = dict.fromkeys(name for one in definitions for edition in one.editions for name in edition.audiences)
+    for definition in definitions:
+        found = _disclosed(definition, newest, audiences)
+        yield replace(found, former=tuple(name for name in former if name not in found.audiences))
+
+
+def _disclosed(definition: ViewPlan, newest: ViewPlan | None, audiences: Collection[str]) -> ViewPlan:
+    if newest is None:
+        still = [{name: at for name, at in one.audiences.items() if name in audiences} for one in definition.editions]
+        editions = tuple(replace(one, audiences=left) for one, left in zip(definition.editions, still, strict=True))
+        return replace(definition, audiences={}, unlocks={}, sharpen=None, editions=editions, is_removed=True)
+    named = level_indices(definition, newest)
+    levels = [named[level.name] for level in newest.levels]
+    found = {audience: levels[at] for audience, at in newest.audiences.items() if levels[at] != NOBODY}
+    steps = {audience: tuple(_rising(newest.unlocks.get(audience, ()), levels, at)) for audience, at in found.items()}
+    return replace(
+        definition,
+        audiences=found,
+        unlocks={audience: rising for audience, rising in steps.items() if rising},
+        sharpen=_sharpen(definition, newest, found, levels),
+        window=replace(definition.window, retention_ms=newest.window.retention_ms),
+        editions=tuple(replace(one, audiences=_opened_with(one, found)) for one in definition.editions),
+        named={name: at for name, at in named.items() if all(level.name != name for level in definition.levels)},
+    )
+
+
+def level_indices(definition: ViewPlan, newest: ViewPlan) -> dict[str, int]:
+    """Return the index in a definition's ladder of level names: its own, and those of the newest definition.
+
+    Args:
+        definition: the definition.
+        newest: the view by the newest settings.
+    """
+    own = {level.name: at for at, level in enumerate(definition.levels)}
+    order = {level.name: at for at, level in enumerate(newest.levels)}
+    found = dict(own)
+    for wanted in newest.levels:
+        if wanted.name not in own:
+            affordable = (at for at, level in enumerate(definition.levels) if level.epsilon <= wanted.epsilon)
+            no_finer = (at for at in affordable if order.get(definition.levels[at].name, NOBODY) <= order[wanted.name])
+            found[wanted.name] = max(no_finer, default=NOBODY)
+    return found
+
+
+def _opened_with(edition: Edition, found: Mapping[str, int]) -> dict[str, int]:
+    """Who gets the windows of an edition when they are released."""
+    own = edition.audiences
+    still = {name: min(at, found[name]) for name, at in own.items() if name in found}
+    return still or {name: min(at, max(own.values())) for name, at in found.items()}
+
+
+def _rising(steps: Sequence[Unlock], levels: Sequence[int], had: int) -> Iterator[Unlock]:
+    """The unlocks of an audience that show it more than it had; `levels` has the definition's for the newest ones."""
+    for step in steps:
+        if levels[step.level] > had:
+            had = levels[step.level]
+            yield Unlock(had, step.after_ms)
+
+
+def _sharpen(
+    definition: ViewPlan, newest: ViewPlan, found: Mapping[str, int], levels: Sequence[int]
+) -> SharpenPlan | None:
+    """Return the plan for leftover budget; None for windows of panes, for which no file may have one."""
+    wanted, window = newest.sharpen, definition.window
+    if wanted is None or wanted.audience not in found or definition.most_panes > 1 or window.shape.tells_totals:
+        return None
+    level = levels[wanted.level]
+    return replace(wanted, level=level) if level > found[wanted.audience] else None

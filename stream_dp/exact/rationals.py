@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 _DECIMAL = re.compile(r"[0-9]{1,60}(\.[0-9]{1,60})?([eE][-+]?[0-9]{1,2})?")
 _FRACTION = re.compile(r"[0-9]{1,60}/[0-9]{1,60}")
@@ -49,6 +50,7 @@ def decimal_down(value: Fraction, digits: int = SIGNIFICANT_DIGITS) -> str:
     return _decimal(value, digits, up=False)
 
 
+@lru_cache(maxsize=4096)
 def _decimal(value: Fraction, digits: int, *, up: bool) -> str:
     if value < 0 or digits < 1:
         raise ValueError("needs a value >= 0 and at least one digit")

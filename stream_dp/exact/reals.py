@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 from stream_dp.errors import ParameterError
 
@@ -108,6 +109,7 @@ def _log_ratio(m: Fraction, point: int) -> tuple[int, int]:
         n += 2
 
 
+@lru_cache(maxsize=4096)  # the same few levels and thresholds are asked about for every record
 def smallest_power(base: Fraction, bound: Fraction) -> int:
     """Smallest n >= 0 with base^n <= bound, exactly, without computing a large power.
 

@@ -1,1 +1,19 @@
-"""Release kinds: one file for each, with everything that is peculiar to it."""
+"""Release kinds: one file for each, with everything that is peculiar to it.
+
+Nobody else asks which kind a view is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stream_dp.kinds.catalogue import CATALOGUE
+from stream_dp.kinds.gap import GAP
+from stream_dp.kinds.histogram import HISTOGRAM
+from stream_dp.kinds.kind import Kind
+from stream_dp.kinds.running import RUNNING
+from stream_dp.kinds.subset import SUBSET
+from stream_dp.kinds.topk import TOPK
+
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (CATALOGUE, GAP, HISTOGRAM, RUNNING, SUBSET, TOPK)}
+"""By name."""

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from stream_dp.accounting import Cost
-from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.fields import Section
-from stream_dp.kinds.listing import LEFT_OUT, ListedIn, ListedPlan, placed
-from stream_dp.kinds.lists import ListField, PublicKeys
-from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
-from stream_dp.records.models import ItemCount, Release
+from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ViewBasis, largest_first
+from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
+from stream_dp.kinds.sealing import SealedTable, Sealing, noise_levels, read_counts, seal_table
+from stream_dp.lossless.sealed import WindowNoise
+from stream_dp.records.by_kind import ListedIn
 
 
 class CatalogueSettings(Section):
@@ -31,39 +28,11 @@ class CatalogueSettings(Section):
     catalogue: ListField
 
 
-class CatalogueCount(ItemCount):
-    """A key of the list and its noisy count."""
-
-    count: int = Field(
-        description="Number of users who had the key in the window, with the level's noise; it may be negative."
-    )
-
-
-class CatalogueRelease(Release):
-    """Counts for every key of a public list."""
-
-    kind: Literal["catalogue"] = Field(description="Counts for every key of a public list.")
-    catalogue: ListedIn = Field(description="The list.")
-    items: tuple[CatalogueCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy count first, then by key."
-    )
-
-    def extent(self) -> str:
-        """Number of keys of the list, and its version."""
-        return f"all {self.catalogue.keys} of list {self.catalogue.version}"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CataloguePlan(ListedPlan):
     """The plan of a catalogue."""
 
-    levels: tuple[NoiseLevel, ...]
-    sensitivity: int
-    listed: PublicKeys | None
-    topics: tuple[str, ...] = ()
     name = "catalogue"
-    shown: ClassVar[type[ItemCount]] = CatalogueCount
-    """Description of a key and its count in records."""
 
     @property
     def undivided(self) -> str:  # type: ignore[override]
@@ -84,9 +53,9 @@ class CataloguePlan(ListedPlan):
         listed = self.domain(sealing.lists)
         return seal_table(listed, counts, self.levels, sealing, listed.version.encode())
 
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+    def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """Every key with its count."""
-        return [self._fields(table, column) for column in read_counts(table, self.levels, levels, noise)]
+        return self.total(table, column)
 
     def summand(self, table: SealedTable, level: int, noise: WindowNoise) -> Sequence[int]:
         """The count of every key."""
@@ -94,11 +63,8 @@ class CataloguePlan(ListedPlan):
 
     def total(self, table: SealedTable, sums: Sequence[int]) -> dict[str, Any]:
         """Every key with the sum of its counts."""
-        return self._fields(table, sums)
-
-    def _fields(self, table: SealedTable, column: Sequence[int]) -> dict[str, Any]:
         listed = ListedIn(version=table.payload.decode(), keys=len(table.items))
-        return {"catalogue": listed, "items": self._ordered(table, column)}
+        return {"catalogue": listed, "items": largest_first(zip(table.items, sums, strict=True))}
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Size of the list, or the place where it is."""
@@ -107,13 +73,8 @@ class CataloguePlan(ListedPlan):
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing: no delta, and no key has to "
             f"stand out. {LEFT_OUT}",
             seen=["all listed"] * len(self.levels),
-            columns={},
             details=self.list_details,
         )
-
-    def _ordered(self, table: SealedTable, column: Sequence[int]) -> tuple[ItemCount, ...]:
-        rows = sorted(zip(table.items, column, strict=True), key=lambda row: (-row[1], row[0]))
-        return tuple([self.shown(item=item, count=count) for item, count in rows])
 
 
 def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePlan:
@@ -124,7 +85,8 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
     """
     listed, topics = placed(settings.catalogue, basis.folder)
     sensitivity = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
-    return CataloguePlan(noise_levels(basis.ladder, sensitivity), sensitivity, listed, topics)
+    levels = noise_levels(basis.ladder, sensitivity)
+    return CataloguePlan(levels=levels, sensitivity=sensitivity, listed=listed, topics=topics)
 
 
-CATALOGUE = Kind("catalogue", "Release of a catalogue", CatalogueSettings, CatalogueRelease, plan_catalogue)
+CATALOGUE = Kind("catalogue", CatalogueSettings, plan_catalogue)

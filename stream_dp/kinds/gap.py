@@ -13,21 +13,18 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-import msgspec
 from pydantic import AfterValidator, Field
-from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.exact.reals import log
-from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.fields import Epsilon, Section
-from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedCounts, ListedIn, ListedPlan, decimal, placed
-from stream_dp.kinds.lists import ListField, PublicKeys
-from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
-from stream_dp.records.models import Amount, ItemCount, Release, absent
-from stream_dp.select.gap import (
+from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ListPayload, ViewBasis
+from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
+from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
+from stream_dp.records.by_kind import LeadingCount, ListedIn
+from stream_dp.records.models import Amount
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.top_k_with_gaps import (
     GapParameters,
     combine,
     gap_top_k,
@@ -36,20 +33,16 @@ from stream_dp.select.gap import (
     variance_ratio,
     wrong_chance,
 )
-from stream_dp.select.parameters import Neighbours
 from stream_dp.windows.encoding import decode, encode
 
 MOST_NUMBERS = 10**9
 """Keys of a range of numbers."""
 ONE_IN_TWENTY = Fraction(1, 20)
 """Of false claims: of margins in records, of what a plan expects."""
-LEAST_SURE, MOST_SURE = 50, 99
-"""Percent; below and above that no number is told."""
 DISPLAY_DIGITS = 3
 GAP_PLACES = 6
-"""Decimal places in which every resolution can be told."""
+"""Decimal places in which every resolution can be written."""
 COMBINED_PLACES = 2
-_LOG_PRECISION = 64
 
 Scale = Literal["general", "monotone"]
 
@@ -77,63 +70,6 @@ class GapSettings(Section):
     selection: GapSelectionSettings
 
 
-class LeadingCount(ItemCount):
-    """A chosen key, its noisy count, and its lead over the next one."""
-
-    rank: int = Field(ge=1, description="Place in the selection, 1 first. Noisy counts need not fall with it.")
-    count: int = Field(
-        description="Number of users who had the key in the window, with the level's noise; it may be negative."
-    )
-    gap: str = Field(
-        pattern=r"^(0|[1-9][0-9]*)(\.[0-9]+)?$",
-        description="How far the key was ahead of the next in the selection, in users, with the selection's noise: "
-        "rounded down to the resolution. The last key was so far ahead of one that is not told.",
-    )
-    wrong_at_most: str = Field(
-        pattern=r"^(0|[1-9][0-9]*)(\.[0-9]+)?(e-?[0-9]+)?$",
-        description="If the keys up to this rank were not those with the largest counts of the list, a gap as large as "
-        "this would have at most this chance, whatever the counts are. Rounded up.",
-    )
-    margin_95: str | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="The claim that the smallest count up to this rank is at least so many users ahead of all other "
-        "keys of the list. Such a claim is false in 5 % of all windows at most, for each rank by itself. Absent where "
-        "the gap is too small for one.",
-    )
-    combined: str = Field(
-        pattern=r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
-        description="The count estimated from all counts and gaps together: on average over the ranks closer than "
-        "`count` (`combined_error`). It is a point estimate: a key that is first by luck alone is estimated too high.",
-    )
-
-
-class GapRelease(Release):
-    """The first keys of a public list, and how far each is ahead of the next."""
-
-    kind: Literal["gap"] = Field(description="The first keys of a public list, with gaps.")
-    catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
-    scale: Amount = Field(description="Mean of the exponential noise that the selection gave to every count, in users.")
-    resolution: Amount = Field(description="What gaps are rounded down to, in users.")
-    combined_error: str = Field(
-        description="Mean squared error of `combined` as a part of that of `count`, where the counts are well apart."
-    )
-    items: tuple[LeadingCount, ...] = Field(description="The keys chosen, the first one first.")
-
-    def extent(self) -> str:
-        """Number of keys, and the size of the list."""
-        return f"the first {self.k} of {self.catalogue.keys} of list {self.catalogue.version}"
-
-    def remark(self, entry: ItemCount) -> str:
-        """The lead of a key, and how sure the keys up to it are: "ahead by 31.2, first with 97 %"."""
-        if not isinstance(entry, LeadingCount):
-            return ""
-        sure = min(MOST_SURE, int(100 * (1 - Fraction(entry.wrong_at_most))))
-        places = "first" if entry.rank == 1 else f"first {entry.rank} right"
-        return f"ahead by {entry.gap}, {places} " + (f"with {sure} %" if sure >= LEAST_SURE else "or not")
-
-
 class GapDetails(ListDetails):
     """The numbers of a gap view."""
 
@@ -148,15 +84,13 @@ class GapDetails(ListDetails):
     )
 
 
-class _GapPayload(msgspec.Struct, array_like=True, frozen=True):
+class _GapPayload(ListPayload, array_like=True, frozen=True):
     """The payload of a sealed table: the list, and the gaps in steps of the resolution."""
 
-    version: str
-    keys: int
     gaps: list[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GapPlan(ListedPlan):
     """The plan of a gap view.
 
@@ -164,17 +98,8 @@ class GapPlan(ListedPlan):
         parameters: of the selection.
     """
 
-    levels: tuple[NoiseLevel, ...]
-    sensitivity: int
-    listed: PublicKeys | None
     parameters: GapParameters
-    topics: tuple[str, ...] = ()
     name = "gap"
-
-    @property
-    def fewest_keys(self) -> int:
-        """One more than are shown: the last of them has a gap, too."""
-        return self.parameters.k + 1
 
     @property
     def identity(self) -> Sequence[object]:
@@ -190,20 +115,14 @@ class GapPlan(ListedPlan):
         """Choose the keys with their gaps, and noise their counts (specs/gap 2.6, specs/lossless 6.4)."""
         listed = self.domain(sealing.lists)
         counted = ListedCounts.of(listed, counts)
-        bits = sealing.entropy(sealing.context(b"selection"))
-        chosen = gap_top_k(counted.counts, counted.zeros, self.parameters, bits)
+        chosen = gap_top_k(counted.counts, counted.zeros, self.parameters, sealing.bits(b"selection"))
         payload = encode(_GapPayload(listed.version, listed.size, list(chosen.gaps)))
         return seal_table(counted.named(chosen.items), counted.counts, self.levels, sealing, payload)
 
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+    def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""
         chosen = decode(_GapPayload, table.payload)
-        listed = ListedIn(version=chosen.version, keys=chosen.keys)
-        columns = zip(levels, read_counts(table, self.levels, levels, noise), strict=True)
-        return [
-            self.shown(level, listed, list(zip(table.items, column, chosen.gaps, strict=True)))
-            for level, column in columns
-        ]
+        return self.shown(level, chosen.listed, list(zip(table.items, column, chosen.gaps, strict=True)))
 
     def shown(self, level: int, listed: ListedIn, rows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
         """Return the fields of the record of a level.
@@ -238,12 +157,12 @@ class GapPlan(ListedPlan):
     def explain(self, keys_at_worst: str) -> Explanation:
         """Explain the choice, the lead that makes it sure, and how much the gaps improve the counts."""
         p, details = self.parameters, self._details()
-        one_way = ", as for users who move all counts one way," if p.monotone else ""
+        halved = " (half of what it is without `scale: monotone`)" if p.monotone else ""
         sentences = [
             f"Choosing {p.k} keys with their gaps costs {keys_at_worst} a window, once for all audiences",
-            f"Every count gets exponential noise of mean {details.scale.decimal}{one_way} and gaps are told in steps "
-            f"of {details.resolution.decimal}",
-            f"A key with a gap of {details.certain_95} users is where it belongs, with 95 %",
+            f"To choose the keys, each count gets exponential noise of mean {details.scale.decimal}{halved}",
+            f"Gaps are rounded down to {details.resolution.decimal}",
+            f"If a key is {details.certain_95} users ahead of the next, it is in its place with a probability of 95 %",
         ]
         if details.shortfall is not None:
             sentences.append(f"In 95 % of the windows no key is shown that lies {details.shortfall} below the k-th")
@@ -251,7 +170,7 @@ class GapPlan(ListedPlan):
             shows=f"the first {p.k} of the listed values, how far each is ahead of the next, and counts",
             keys=f"{self.list_in_words} {'. '.join(sentences)}. {LEFT_OUT}",
             seen=[f"first {p.k}"] * len(self.levels),
-            columns={"mse left\nby gaps": [self._combined_error(level) for level in range(len(self.levels))]},
+            columns={"error left\nwith gaps": [self._combined_error(level) for level in range(len(self.levels))]},
             details=details,
         )
 
@@ -270,9 +189,7 @@ class GapPlan(ListedPlan):
 
 
 def _behind(p: GapParameters, chance: Fraction) -> str:
-    """Return the value that exponential noise exceeds with a chance, in users, rounded up: scale ln(1 / chance)."""
-    _, above = log(Fraction(1, chance), _LOG_PRECISION)
-    return decimal_up(p.scale * Fraction(above, 1 << _LOG_PRECISION), DISPLAY_DIGITS)
+    return decimal_up(exceeded(p.scale, chance), DISPLAY_DIGITS)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -280,10 +197,17 @@ def _lead(gap: int, p: GapParameters) -> dict[str, Any]:
     """Return the remark of a record on a gap."""
     least = margin(gap, ONE_IN_TWENTY, p)
     return {
-        "gap": decimal(Fraction(gap, p.resolution), GAP_PLACES).rstrip("0").rstrip("."),
+        "gap": Amount.down(Fraction(gap, p.resolution)),
         "wrong_at_most": decimal_up(wrong_chance(gap, p), DISPLAY_DIGITS),
-        "margin_95": None if least is None else decimal(Fraction(int(least * 10), 10), 1),
+        "margin_95": None if least is None else Amount.down(Fraction(int(least * 10), 10)),
     }
+
+
+def decimal(value: Fraction, places: int) -> str:
+    """A number to so many decimal places, the nearest, for readers."""
+    scaled = round(value * 10**places)
+    sign, digits = "-" if scaled < 0 else "", str(abs(scaled)).rjust(places + 1, "0")
+    return f"{sign}{digits[: len(digits) - places]}.{digits[len(digits) - places :]}" if places else f"{sign}{digits}"
 
 
 def plan_gap(settings: GapSettings, basis: ViewBasis) -> GapPlan:
@@ -301,9 +225,17 @@ def plan_gap(settings: GapSettings, basis: ViewBasis) -> GapPlan:
         monotone=given.scale == "monotone",
         neighbours=Neighbours.ADD_OR_REMOVE,
     )
-    listed, topics = placed(settings.catalogue, basis.folder, fewest=settings.k + 1, most_numbers=MOST_NUMBERS)
+    fewest = settings.k + 1  # the last key that is shown has a gap, too
+    listed, topics = placed(settings.catalogue, basis.folder, fewest=fewest, most_numbers=MOST_NUMBERS)
     sensitivity = min(settings.k, basis.items_per_user)
-    return GapPlan(noise_levels(basis.ladder, sensitivity), sensitivity, listed, parameters, topics)
+    return GapPlan(
+        levels=noise_levels(basis.ladder, sensitivity),
+        sensitivity=sensitivity,
+        listed=listed,
+        topics=topics,
+        fewest_keys=fewest,
+        parameters=parameters,
+    )
 
 
-GAP = Kind("gap", "Release of the first keys of a list, with gaps", GapSettings, GapRelease, plan_gap)
+GAP = Kind("gap", GapSettings, plan_gap)

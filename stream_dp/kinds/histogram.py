@@ -15,13 +15,13 @@ from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
-from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
 from stream_dp.kinds.fields import DiscoveryDelta, Section
-from stream_dp.kinds.noise import CONFIDENCE, NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_counts
+from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first
+from stream_dp.kinds.public_lists import Counts
+from stream_dp.kinds.sealing import CONFIDENCE, SealedTable, Sealing, noise_levels, seal_counts
 from stream_dp.lossless.levels import discovery_delta, minimum_count, two_sided_from
 from stream_dp.lossless.sealed import prune
-from stream_dp.records.models import Amount, ItemCount, Release
+from stream_dp.records.models import Amount
 
 
 class HistogramSettings(Section):
@@ -29,31 +29,6 @@ class HistogramSettings(Section):
 
     kind: Literal["histogram"]
     delta: DiscoveryDelta
-
-
-class HistogramRelease(Release):
-    """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`."""
-
-    kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
-    minimum_count: int = Field(
-        ge=1, description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key."
-    )
-    two_sided_from: int = Field(
-        ge=1,
-        description="How to read a shown key: with at least 95 % chance, given that it is shown and whatever its true "
-        "count is, that lies within noise_interval_95 of a noisy count that is at least this, and between 1 and the "
-        "noisy count plus noise_interval_95 where the noisy count is smaller.",
-    )
-    items: tuple[ItemCount, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
-
-    def interval(self, count: int) -> tuple[int, int]:
-        """As in every release, but that a count near the minimum may be shown by its noise alone."""
-        least, most = super().interval(count)
-        return (least if count >= self.two_sided_from else 1), most
-
-    def extent(self) -> str:
-        """Number of keys shown, and the count from which on they are."""
-        return f"{len(self.items)} shown, from {self.minimum_count} up"
 
 
 class HistogramDetails(BaseModel):
@@ -66,7 +41,7 @@ class HistogramDetails(BaseModel):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HistogramPlan(KindPlan):
     """The plan of a histogram.
 
@@ -75,8 +50,6 @@ class HistogramPlan(KindPlan):
         minimum_counts: for each level the smallest noisy count that is shown.
     """
 
-    levels: tuple[NoiseLevel, ...]
-    sensitivity: int
     delta: Fraction
     minimum_counts: tuple[int, ...]
     name = "histogram"
@@ -95,25 +68,18 @@ class HistogramPlan(KindPlan):
         exact = {item.encode(): counts[item] for item in sorted(counts)}  # in the order of the bytes too
         digest, fine = seal_counts(exact, self.levels, sealing)
         ladder = zip((level.threshold for level in self.levels), self.minimum_counts, strict=True)
-        kept = prune(
-            fine,
-            prf_key=sealing.noise.prf_key,
-            window=sealing.noise.name,
-            digest=digest,
-            ladder=list(ladder),
-        )
+        kept = prune(fine, sealing.noise, digest, list(ladder))
         return SealedTable(digest, [item.decode() for item in kept], list(kept.values()))
 
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+    def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys that reach the level's minimum count."""
-        return [
-            {
-                "minimum_count": self.minimum_counts[level],
-                "two_sided_from": self.two_sided_from[level],
-                "items": _shown(table, column, self.minimum_counts[level]),
-            }
-            for level, column in zip(levels, read_counts(table, self.levels, levels, noise), strict=True)
-        ]
+        least = self.minimum_counts[level]
+        rows = zip(table.items, column, strict=True)
+        return {
+            "minimum_count": least,
+            "two_sided_from": self.two_sided_from[level],
+            "items": largest_first(row for row in rows if row[1] >= least),
+        }
 
     @property
     def two_sided_from(self) -> tuple[int, ...]:
@@ -144,12 +110,6 @@ class HistogramPlan(KindPlan):
         )
 
 
-def _shown(table: SealedTable, column: Sequence[int], least: int) -> tuple[ItemCount, ...]:
-    rows = [row for row in zip(table.items, column, strict=True) if row[1] >= least]
-    rows.sort(key=lambda row: (-row[1], row[0]))
-    return tuple([ItemCount(item=item, count=count) for item, count in rows])
-
-
 def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPlan:
     """Compute the noise and the minimum count of every level.
 
@@ -164,7 +124,7 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
         discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
     except ParameterError as error:
         raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
-    return HistogramPlan(levels, items, settings.delta, least)
+    return HistogramPlan(levels=levels, sensitivity=items, delta=settings.delta, minimum_counts=least)
 
 
-HISTOGRAM = Kind("histogram", "Release of a histogram", HistogramSettings, HistogramRelease, plan_histogram)
+HISTOGRAM = Kind("histogram", HistogramSettings, plan_histogram)

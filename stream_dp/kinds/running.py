@@ -2,29 +2,26 @@
 
 Contributions are bounded over the whole window: a user has at most `items_per_user` keys of it, each counted once, in
 the pane in which it was accepted first. What is noised are not the totals but blocks of panes
-(`windows.shapes.running`), each once, and a total is the sum of a few of them. A count of a user is in `height` blocks
-at most, so noise is scaled to `items_per_user` times that; a level is paid for once, for all panes of the window and
-for every block (specs/lossless 2.8).
+(`windows.shapes.running_totals`), each once, and a total is the sum of a few of them. A count of a user is in `height`
+blocks at most, so noise is scaled to `items_per_user` times that; a level is paid for once, for all panes of the window
+and for every block (specs/lossless 2.8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.kinds.base import Explanation, Kind, ViewBasis
 from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.fields import Section
-from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedIn, placed
-from stream_dp.kinds.lists import ListField
-from stream_dp.kinds.noise import noise_levels
-from stream_dp.records.models import ItemCount, Release
-from stream_dp.windows.shapes.running import height, most_blocks
+from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ViewBasis
+from stream_dp.kinds.public_lists import LEFT_OUT, ListField, fixed_list
+from stream_dp.kinds.sealing import noise_levels
+from stream_dp.windows.shapes.running_totals import height, most_blocks
 
 DISPLAY_DIGITS = 3
 
@@ -34,29 +31,6 @@ class RunningSettings(Section):
 
     kind: Literal["running"]
     catalogue: ListField
-
-
-class RunningCount(ItemCount):
-    """A key of the list and its noisy total."""
-
-    count: int = Field(
-        description="Number of users who had the key since the start of the window, with the noise of the blocks that "
-        "it is the sum of; it may be negative, and lower than at the end of an earlier pane."
-    )
-
-
-class RunningRelease(Release):
-    """Totals since the start of the window, for every key of a public list."""
-
-    kind: Literal["running"] = Field(description="Totals since the start of the window, for every key of a list.")
-    catalogue: ListedIn = Field(description="The list.")
-    items: tuple[RunningCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy total first, then by key."
-    )
-
-    def extent(self) -> str:
-        """Number of keys of the list, and its version."""
-        return f"all {self.catalogue.keys} of list {self.catalogue.version}"
 
 
 class RunningDetails(ListDetails):
@@ -70,7 +44,7 @@ class RunningDetails(ListDetails):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunningPlan(CataloguePlan):
     """The plan of running totals; what is sealed and read is a block of panes.
 
@@ -78,9 +52,8 @@ class RunningPlan(CataloguePlan):
         panes: how many a window has.
     """
 
-    panes: int = 1
+    panes: int
     name = "running"
-    shown: ClassVar[type[ItemCount]] = RunningCount
 
     @property
     def identity(self) -> Sequence[object]:
@@ -118,19 +91,10 @@ def plan_running(settings: RunningSettings, basis: ViewBasis) -> RunningPlan:
     Raises:
         ConfigError: a level's epsilon is out of bounds, or the list cannot be used.
     """
-    listed, topics = placed(settings.catalogue, basis.folder)
-    if listed is None:
-        raise ConfigError(
-            [
-                Fault(
-                    "catalogue",
-                    "a list in a topic may change from pane to pane, and a total adds up panes: write it here, or name "
-                    "a file",
-                )
-            ]
-        )
+    listed = fixed_list(settings.catalogue, basis.folder, " from pane to pane, and a total adds up panes")
     sensitivity = min(basis.items_per_user, listed.size) * height(basis.panes)
-    return RunningPlan(noise_levels(basis.ladder, sensitivity), sensitivity, listed, topics, basis.panes)
+    levels = noise_levels(basis.ladder, sensitivity)
+    return RunningPlan(levels=levels, sensitivity=sensitivity, listed=listed, panes=basis.panes)
 
 
-RUNNING = Kind("running", "Release of running totals", RunningSettings, RunningRelease, plan_running, running=True)
+RUNNING = Kind("running", RunningSettings, plan_running, running=True)

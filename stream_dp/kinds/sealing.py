@@ -1,21 +1,122 @@
-"""From exact counts to the sealed table of a window, and from that to the counts of a level; what kinds share of it.
+"""The noise of every level; from exact counts to a sealed table, and from that to the counts of a level.
 
-Both are pure functions of their arguments; nothing here knows of tables, topics or ledgers.
+All are pure functions of their arguments; nothing here knows of tables, topics or ledgers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from fractions import Fraction
+from functools import cached_property
 
 import msgspec
 
-from stream_dp.exact.bits import Entropy
-from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.noise import NoiseLevel
-from stream_dp.lossless.prf import KEY_BYTES, joint_key
-from stream_dp.lossless.sealed import SALT_BYTES, read_levels, seal, snapshot_digest
+from stream_dp.accounting.composition import ladder_rho
+from stream_dp.errors import ConfigError, Fault
+from stream_dp.exact.bits import BitSource, Entropy
+from stream_dp.exact.rationals import decimal_up
+from stream_dp.exact.reals import log
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.lossless.discrete_laplace import interval, mean_absolute, sum_interval, sum_mean_absolute
+from stream_dp.lossless.levels import WORD, threshold_for
+from stream_dp.lossless.sealed import KEY_BYTES, SALT_BYTES, WindowNoise, read_levels, seal, snapshot_digest
+from stream_dp.records.models import Amount, Noise
+
+CONFIDENCE = Fraction(95, 100)
+"""Of the noise intervals in plans and records."""
+
+_LOG_PRECISION = 64
+
+COARSEST, FINEST = Fraction(1, 1000), Fraction(40)
+"""Bounds on the epsilon of one count. Noise takes 1/epsilon words of a keyed stream per count; above 40 the threshold
+A of specs/lossless 6.3 gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
+
+Ladder = Sequence[tuple[str, Fraction]]
+"""Name and epsilon of every level, coarse to fine."""
+
+
+@dataclass(frozen=True)
+class NoiseLevel:
+    """One privacy level of a view's ladder.
+
+    Attributes:
+        name: the level's name in the ladder.
+        epsilon: what one window at this level costs one user, over all their items, without the choice of keys.
+        threshold: A of specs/lossless 7.5; the noise of one count is discrete Laplace with a = A / 2^64, and
+            ln(1/a) times the sensitivity is at most `epsilon`.
+        noise_interval: smallest t with Pr[|noise| <= t] >= 95 %, in counts.
+        expected_error: E|noise| of one count, exact, in counts.
+        rho: what one window at this level, and at any coarser one before it, costs one user in zCDP
+            (`accounting.ladder`). Charged in place of `epsilon` where the ledger has a part for it.
+    """
+
+    name: str
+    epsilon: Fraction
+    threshold: int
+    noise_interval: int
+    expected_error: Fraction
+    rho: Fraction
+
+    def interval_of(self, panes: int) -> int:
+        """A t with Pr[|noise| <= t] >= 95 % for a count that is a sum over panes, each with noise of its own."""
+        return self.noise_interval if panes == 1 else sum_interval(self._ratio, panes, CONFIDENCE)
+
+    def error_of(self, panes: int) -> Fraction:
+        """E|noise| of such a count, exact."""
+        return self.expected_error if panes == 1 else sum_mean_absolute(self._ratio, panes)
+
+    @cached_property
+    def noise(self) -> Noise:
+        """The law of the noise of one count, as records name it."""
+        least, _ = log(Fraction(WORD, self.threshold), 2 * _LOG_PRECISION)
+        scale = decimal_up(Fraction(1 << 2 * _LOG_PRECISION, least))
+        return Noise(distribution="discrete laplace", ratio=Amount.up(self._ratio), scale=scale)
+
+    @property
+    def _ratio(self) -> Fraction:
+        return Fraction(self.threshold, WORD)
+
+
+def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
+    """The noise of every level of a ladder.
+
+    A level's epsilon pays for all the counts one user moves, so one count is noised with epsilon divided by the
+    sensitivity (specs/lossless 1.2).
+
+    Args:
+        ladder: the levels.
+        sensitivity: how many of the published counts one user moves, each by one.
+        shown: the chance that a key that only one user has is shown at any level; 0 where keys are public or chosen.
+
+    Raises:
+        ConfigError: a level's epsilon is out of bounds; the path is relative to the view.
+    """
+    of_one = [Fraction(epsilon, sensitivity) for _, epsilon in ladder]
+    faults = [
+        Fault(
+            "ladder",
+            f"level {name!r} has epsilon {epsilon} for the {sensitivity} counts that one user moves, {one} for one; "
+            f"that must be between {COARSEST} and {FINEST}",
+        )
+        for (name, epsilon), one in zip(ladder, of_one, strict=True)
+        if not COARSEST <= one <= FINEST
+    ]
+    if faults:
+        raise ConfigError(faults)
+    thresholds = [threshold_for(one) for one in of_one]
+    ratios = [Fraction(threshold, WORD) for threshold in thresholds]
+    rhos = ladder_rho(ratios, sensitivity, shown)
+    return tuple(
+        NoiseLevel(name, epsilon, threshold, interval(ratio, CONFIDENCE), mean_absolute(ratio), rho)
+        for (name, epsilon), threshold, ratio, rho in zip(ladder, thresholds, ratios, rhos, strict=True)
+    )
+
+
+def exceeded(mean: Fraction, chance: Fraction) -> Fraction:
+    """Return the value that exponential noise exceeds with a chance, from above: mean ln(1 / chance)."""
+    _, above = log(Fraction(1, chance), _LOG_PRECISION)
+    return mean * Fraction(above, 1 << _LOG_PRECISION)
 
 
 class SealedTable(msgspec.Struct, array_like=True, frozen=True):
@@ -30,35 +131,6 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
     payload: bytes = b""
     """Further state of the window, in the form of its kind. Every row of the table has it, so it is far
     less than a row may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class WindowNoise:
-    """Noise parameters of one window, as long as the window is retained.
-
-    Attributes:
-        name: of the view and the window; no two windows of any definitions share one (specs/lossless 6.3).
-        prf_key: the secret that coarser levels are derived from, the window's own.
-    """
-
-    name: bytes
-    prf_key: bytes
-
-    @classmethod
-    def of(cls, name: bytes, secret: bytes, own: bytes) -> Self:
-        """The noise of a window, from the application's secret and the window's.
-
-        A coarser level is the stored table plus words that `prf_key` fixes (`lossless.sealed.read_levels`). Without the
-        window's secret that key is as good as uniform (`joint_key`), whoever else's secrets and records are known: then
-        no level that was not published can be told, and none that was can be lifted to a finer one
-        (specs/lossless 6.7).
-
-        Args:
-            name: of the view and the window.
-            secret: of the application, in its key file (`releases.keyring`).
-            own: of the window (`own_secret`), stored with it and nowhere else.
-        """
-        return cls(name, joint_key(secret, own, name))
 
 
 def own_secret(name: bytes, entropy: Entropy) -> bytes:
@@ -85,9 +157,9 @@ class Sealing:
     entropy: Entropy
     lists: Mapping[str, KeyList]
 
-    def context(self, purpose: bytes) -> bytes:
-        """The context of a draw: what it is for, and the window."""
-        return purpose + self.noise.name
+    def bits(self, purpose: bytes) -> BitSource:
+        """The source of the draws for a purpose, in this window."""
+        return self.entropy(purpose + self.noise.name)
 
 
 def seal_counts(
@@ -105,9 +177,9 @@ def seal_counts(
 
     Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
-    salt = sealing.entropy(sealing.context(b"salt")).bits(8 * SALT_BYTES).to_bytes(SALT_BYTES)
+    salt = sealing.bits(b"salt").bits(8 * SALT_BYTES).to_bytes(SALT_BYTES)
     digest = snapshot_digest(exact, salt)
-    return digest, seal(exact, levels[-1].threshold, sealing.entropy(sealing.context(b"noise")))
+    return digest, seal(exact, levels[-1].threshold, sealing.bits(b"noise"))
 
 
 def seal_table(
@@ -145,9 +217,8 @@ def read_counts(
     """
     return read_levels(
         dict(zip((item.encode() for item in table.items), table.values, strict=True)),
-        prf_key=noise.prf_key,
-        window=noise.name,
-        digest=table.digest,
+        noise,
+        table.digest,
         thresholds=[ladder[level].threshold for level in levels],
         finest=ladder[-1].threshold,
     )

@@ -12,39 +12,27 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-import msgspec
 from pydantic import AfterValidator, Field, PlainValidator
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.exact.reals import log
-from stream_dp.kinds.base import Counts, Explanation, Kind, ViewBasis
 from stream_dp.kinds.fields import Epsilon, Exact, Section
-from stream_dp.kinds.listing import LEFT_OUT, ListDetails, ListedCounts, ListedIn, ListedPlan, placed
-from stream_dp.kinds.lists import ListField, PublicKeys
-from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
-from stream_dp.records.models import Amount, ItemCount, Release
-from stream_dp.select.gap import one_shot_top_k
-from stream_dp.select.parameters import Neighbours
-from stream_dp.select.subset import (
-    Noise,
-    SubsetParameters,
-    Variant,
-    canonical_top_k,
-    critical_epsilon,
-    worst_miss,
-)
-from stream_dp.select.subset.planning import MARGIN
+from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ListPayload, ViewBasis
+from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
+from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
+from stream_dp.records.models import Amount, ItemCount
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.lipschitz import ScoreNoise, SubsetParameters, Variant
+from stream_dp.select.top_k_subset import MARGIN, canonical_top_k, critical_epsilon, worst_miss
+from stream_dp.select.top_k_with_gaps import GapParameters, one_shot_top_k
 from stream_dp.windows.encoding import decode, encode
 
 MOST_NUMBERS = 10**12
 """Keys of a range of numbers."""
 ONE_IN_TWENTY = Fraction(1, 20)
 DISPLAY_DIGITS = 3
-_LOG_PRECISION = 64
 
 Mechanism = Literal["canonical", "one-shot", "auto"]
 
@@ -84,32 +72,6 @@ class SubsetSettings(Section):
     selection: SubsetSelectionSettings
 
 
-class MemberCount(ItemCount):
-    """A chosen key and its noisy count."""
-
-    count: int = Field(
-        description="Number of users who had the key in the window, with the level's noise; it may be negative."
-    )
-
-
-class SubsetRelease(Release):
-    """The k largest counts of a public list, as a set."""
-
-    kind: Literal["subset"] = Field(description="A set of keys of a public list.")
-    catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
-    selection: Literal["canonical", "one-shot"] = Field(
-        description="How they were chosen: all subsets of the list scored and one drawn, or one noise for each key."
-    )
-    items: tuple[MemberCount, ...] = Field(
-        description="The keys chosen. They are a set: their order is that of the keys and means nothing."
-    )
-
-    def extent(self) -> str:
-        """Number of keys, and the size of the list."""
-        return f"{self.k} of {self.catalogue.keys} of list {self.catalogue.version}, in no order"
-
-
 class SubsetDetails(ListDetails):
     """The numbers of a subset view."""
 
@@ -128,14 +90,7 @@ class SubsetDetails(ListDetails):
     feasible: bool | None = Field(description="Whether epsilon is at least 1.3 times that; null where that is null.")
 
 
-class _SubsetPayload(msgspec.Struct, array_like=True, frozen=True):
-    """The payload of a sealed table: the list."""
-
-    version: str
-    keys: int
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SubsetPlan(ListedPlan):
     """The plan of a subset view.
 
@@ -145,19 +100,15 @@ class SubsetPlan(ListedPlan):
         critical: the critical epsilon of the profile, None without one.
     """
 
-    levels: tuple[NoiseLevel, ...]
-    sensitivity: int
-    listed: PublicKeys | None
     parameters: SubsetParameters
-    one_shot: bool = False
-    critical: Fraction | None = None
-    topics: tuple[str, ...] = ()
+    one_shot: bool
+    critical: Fraction | None
     name = "subset"
 
     @property
-    def fewest_keys(self) -> int:
-        """More than are shown."""
-        return self.parameters.k + 1
+    def mechanism(self) -> Literal["canonical", "one-shot"]:
+        """The mechanism that chooses."""
+        return "one-shot" if self.one_shot else "canonical"
 
     @property
     def identity(self) -> Sequence[object]:
@@ -169,7 +120,7 @@ class SubsetPlan(ListedPlan):
     def keys_at_worst(self, *, squared: bool) -> Cost:
         """The selection; one of Gumbel noise is a draw of an exponential mechanism (specs/subset 3.3)."""
         p = self.parameters
-        if self.one_shot or p.noise is not Noise.GUMBEL:
+        if self.one_shot or p.noise is not ScoreNoise.GUMBEL:
             return Cost(p.epsilon, Fraction(0))
         return selection_cost(1, p.epsilon, Fraction(0), squared=squared)
 
@@ -177,27 +128,21 @@ class SubsetPlan(ListedPlan):
         """Choose the set, and noise the counts of its keys (specs/subset 2.6, specs/lossless 6.4)."""
         p, listed = self.parameters, self.domain(sealing.lists)
         counted = ListedCounts.of(listed, counts)
-        bits = sealing.entropy(sealing.context(b"selection"))
         choose = _one_shot_top_k if self.one_shot else canonical_top_k
-        chosen = choose(counted.counts, counted.zeros, p, bits)
+        chosen = choose(counted.counts, counted.zeros, p, sealing.bits(b"selection"))
         items = sorted(counted.named(chosen))  # any other order would tell ranks (P1)
-        payload = encode(_SubsetPayload(listed.version, listed.size))
+        payload = encode(ListPayload(listed.version, listed.size))
         return seal_table(items, counted.counts, self.levels, sealing, payload)
 
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+    def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys in their own order, with the counts of the level."""
-        chosen = decode(_SubsetPayload, table.payload)
-        return [
-            {
-                "catalogue": ListedIn(version=chosen.version, keys=chosen.keys),
-                "k": self.parameters.k,
-                "selection": "one-shot" if self.one_shot else "canonical",
-                "items": tuple(
-                    MemberCount(item=item, count=count) for item, count in zip(table.items, column, strict=True)
-                ),
-            }
-            for column in read_counts(table, self.levels, levels, noise)
-        ]
+        rows = zip(table.items, column, strict=True)
+        return {
+            "catalogue": decode(ListPayload, table.payload).listed,
+            "k": self.parameters.k,
+            "selection": self.mechanism,
+            "items": tuple(ItemCount(item=item, count=count) for item, count in rows),
+        }
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Explain the choice of the set, what it may miss, and whether it is feasible."""
@@ -208,7 +153,6 @@ class SubsetPlan(ListedPlan):
             shows=f"{p.k} of the listed values, the most frequent ones as a set, with counts",
             keys=" ".join(sentences),
             seen=[f"top {p.k}"] * len(self.levels),
-            columns={},
             details=details,
         )
 
@@ -247,7 +191,7 @@ class SubsetPlan(ListedPlan):
         return SubsetDetails(
             **listed.model_dump(),
             k=p.k,
-            mechanism="one-shot" if self.one_shot else "canonical",
+            mechanism=self.mechanism,
             epsilon=Amount.up(p.epsilon),
             missed=missed,
             critical_epsilon=None if self.critical is None else decimal_up(self.critical, DISPLAY_DIGITS),
@@ -257,13 +201,13 @@ class SubsetPlan(ListedPlan):
 
 def _one_shot_top_k(counts: Mapping[str, int], zeros: int, p: SubsetParameters, bits: BitSource) -> tuple[object, ...]:
     """The same k and epsilon for one noise for each key; a view's users are added or removed."""
-    return one_shot_top_k(counts, zeros, p.k, p.epsilon, bits, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
+    noise = GapParameters(p.k, p.epsilon, resolution=1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
+    return one_shot_top_k(counts, zeros, noise, bits)
 
 
 def _one_shot_miss(p: SubsetParameters, keys: int) -> Fraction:
     """K / epsilon ln((n - k) / alpha): noise is above 0, and that of n - k keys above this with probability alpha."""
-    _, above = log(Fraction(keys - p.k, ONE_IN_TWENTY), _LOG_PRECISION)
-    return Fraction(p.k, p.epsilon) * Fraction(above, 1 << _LOG_PRECISION)
+    return exceeded(Fraction(p.k, p.epsilon), Fraction(ONE_IN_TWENTY, keys - p.k))
 
 
 def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:
@@ -293,7 +237,7 @@ def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:
             given.epsilon,
             Fraction(3, 4) if given.gamma is None else given.gamma,
             Variant(given.loss or "signed"),
-            Noise(given.noise or "gumbel"),
+            ScoreNoise(given.noise or "gumbel"),
         )
         critical = None
         if given.profile is not None and listed is not None:
@@ -304,8 +248,16 @@ def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:
         given.mechanism == "auto" and critical is not None and parameters.epsilon < MARGIN * critical
     )
     sensitivity = min(k, basis.items_per_user)
-    levels = noise_levels(basis.ladder, sensitivity)
-    return SubsetPlan(levels, sensitivity, listed, parameters, one_shot, critical, topics)
+    return SubsetPlan(
+        levels=noise_levels(basis.ladder, sensitivity),
+        sensitivity=sensitivity,
+        listed=listed,
+        topics=topics,
+        fewest_keys=k + 1,
+        parameters=parameters,
+        one_shot=one_shot,
+        critical=critical,
+    )
 
 
-SUBSET = Kind("subset", "Release of a set of keys of a list", SubsetSettings, SubsetRelease, plan_subset)
+SUBSET = Kind("subset", SubsetSettings, plan_subset)

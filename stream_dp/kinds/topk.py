@@ -6,31 +6,46 @@ one user moves at most min(k, items_per_user) of what is published (specs/topk 2
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from pydantic import BaseModel, Field
-from pydantic.json_schema import SkipJsonSchema
 
-from stream_dp.accounting import Cost
+from stream_dp.accounting import Cost, selection_cost
+from stream_dp.accounting.selection import fixed_threshold_cost, laplace_selection_cost, laplace_selection_delta
 from stream_dp.errors import ConfigError, Fault, ParameterError
+from stream_dp.exact.bits import BitSource
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.kinds import selection
-from stream_dp.kinds.base import Counts, Explanation, Kind, KindPlan, ViewBasis
 from stream_dp.kinds.fields import DiscoveryDelta, Epsilon, Section
-from stream_dp.kinds.lists import KeyList, ListField, ListSettings, PublicKeys, TopicSettings, load_list
-from stream_dp.kinds.noise import NoiseLevel, noise_levels
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, read_counts, seal_table
-from stream_dp.kinds.selection import Expectation, Mechanism, Selection
-from stream_dp.records.models import Amount, ItemCount, Release, absent
+from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis
+from stream_dp.kinds.public_lists import Counts, KeyList, ListField, PublicKeys, fixed_list
+from stream_dp.kinds.sealing import SealedTable, Sealing, noise_levels, seal_table
+from stream_dp.records.by_kind import Mechanism, RankedCount
+from stream_dp.records.models import Amount
+from stream_dp.select.candidates import Domain, Item, candidates
+from stream_dp.select.gumbel import (
+    ChosenKbarParameters,
+    GumbelTopK,
+    TopKParameters,
+    chance_of_noise,
+    chosen_kbar_top_k,
+    known_domain_top_k,
+    lead_for_all,
+    lead_for_inclusion,
+    limited_domain_top_k,
+    shortfall,
+    threshold,
+)
+from stream_dp.select.one_shot import FixedThresholdParameters, LaplaceParameters, fixed_threshold_top_k, laplace_top_k
 from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.merging import largest
 
 DISPLAY_DIGITS = 3
+NINE_IN_TEN, ONE_IN_TWENTY = Fraction(9, 10), Fraction(1, 20)
+"""Of the statements in `Expectation`."""
 
 _UNKNOWN_DOMAIN = frozenset({"kbar", "selection.delta"})
 _NEEDED: Mapping[Mechanism, frozenset[str]] = {
@@ -62,43 +77,23 @@ class TopKSettings(Section):
     selection: SelectionSettings
 
 
-class RankedCount(ItemCount):
-    """A selected key and its noisy count."""
-
-    rank: int = Field(ge=1, description="Place in the selection, 1 first. Noisy counts need not fall with it.")
-    count: int = Field(
-        description="Number of users who had the key in the window, with the level's noise; it may be negative."
-    )
-
-
-class TopKRelease(Release):
-    """The most frequent of unknown keys, in the order of the selection."""
-
-    kind: Literal["topk"] = Field(description="The most frequent of unknown keys.")
-    k: int = Field(ge=1, description="How many keys were asked for.")
-    complete: bool = Field(
-        description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
-    )
-    selection: Mechanism | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
-        "are a set: their order is that of the keys and means nothing.",
-    )
-    items: tuple[RankedCount, ...] = Field(description="The keys selected, best first.")
-
-    def extent(self) -> str:
-        """Number of keys found, of those that were requested."""
-        return f"{len(self.items)} of {self.k}" + ("" if self.complete else "; the rest cannot be told apart")
-
-
-class ExpectationDetails(BaseModel):
-    """Accuracy to be expected of a selection, in users, rounded up."""
+class Expectation(BaseModel):
+    """Accuracy to be expected of a selection with Gumbel noise, in users, rounded up (specs/topk 4)."""
 
     usually: str = Field(description="With this margin a key is shown nine times in ten.")
     all_found: str = Field(description="With this margin of the k-th count, k keys are shown in 95 % of windows.")
     shortfall: str = Field(description="No key is shown whose count is further below the k-th largest, in 95 %.")
     noise: str = Field(description="Chance that a window in which all counts are equal shows anything.")
+
+    @classmethod
+    def of(cls, p: TopKParameters) -> Self:
+        """The statements about a selection's parameters."""
+        return cls(
+            usually=decimal_up(lead_for_inclusion(p, NINE_IN_TEN), DISPLAY_DIGITS),
+            all_found=decimal_up(lead_for_all(p, ONE_IN_TWENTY), DISPLAY_DIGITS),
+            shortfall=decimal_up(shortfall(p, ONE_IN_TWENTY), DISPLAY_DIGITS),
+            noise=decimal_up(chance_of_noise(p), DISPLAY_DIGITS),
+        )
 
 
 class TopKDetails(BaseModel):
@@ -114,19 +109,156 @@ class TopKDetails(BaseModel):
         description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
         "as often as not; null where no key has to."
     )
-    expectation: ExpectationDetails | None = Field(
-        description="What it can be expected to find; null where nothing can."
-    )
+    expectation: Expectation | None = Field(description="What it can be expected to find; null where nothing can.")
 
 
-class _Found(msgspec.Struct, array_like=True, frozen=True):
-    """The payload of a sealed table: what the selection found, and what it has cost in draws."""
+class Found(msgspec.Struct, array_like=True, frozen=True):
+    """The outcome and the price of a selection: the payload of a sealed table."""
 
     complete: bool
+    """True if there are k keys; otherwise the list ended with bottom."""
     draws: int
+    """The draws that are charged; 0 where a call has one price."""
+
+
+Chosen = tuple[Sequence[Item], Found]
+"""The chosen keys, in the order they are published in, and what else was found."""
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Mechanism with which a view chooses its keys, and its cost.
+
+    Attributes:
+        mechanism: its name in the configuration.
+        k: how many keys are wanted.
+        kbar: how many of the largest counts it looks at, None for a catalogue.
+        epsilon: of each draw; of each item of a user (`laplace`); of each key looked at (`fixed-threshold`).
+        delta: what one window adds to delta.
+        listed: the list of a known domain; None for an unknown one.
+        margin: how far a key must stand above the count that follows the first kbar to be shown as often as not, in
+            users, rounded up; None for a catalogue.
+        expectation: what it can be expected to find, None where nothing general can be said.
+        most_draws: what is reserved, in draws; 0 where a call has one price.
+        by_call: that price.
+        choose: selects from the exact counts: of at least the kbar + 1 largest, of all for a catalogue.
+    """
+
+    mechanism: Mechanism
+    k: int
+    kbar: int | None
+    epsilon: Fraction
+    delta: Fraction
+    margin: Fraction | None
+    most_draws: int
+    choose: Callable[[Mapping[str, int], BitSource], Chosen] = field(compare=False, repr=False)
+    by_call: Cost | None = None
+    listed: PublicKeys | None = None
+    expectation: Expectation | None = None
+
+    def cost(self, draws: int, *, squared: bool) -> Cost:
+        """Return the cost of so many draws, bottom included; `squared` where the ledger has a part for draws."""
+        if self.by_call is not None:
+            return self.by_call
+        return selection_cost(draws, self.epsilon, self.delta, squared=squared)
+
+    @property
+    def identity(self) -> list[object]:
+        """All that may not change while state of the view exists."""
+        numbers: list[object] = [self.k, self.kbar, str(self.epsilon), str(self.delta)]
+        listed = None if self.listed is None else self.listed.version
+        return numbers if self.mechanism == "gumbel" else [*numbers, self.mechanism, listed]
+
+
+def by_draws(mechanism: Mechanism, p: TopKParameters) -> Selection:
+    """Algorithm 1 over positive counts, paid by the draw (specs/topk 2.2, 3.4): `gumbel`.
+
+    Or algorithm 5: only keys above the count behind the first kbar; a user's bound is of no use (specs/topk 2.3):
+    `strict`.
+
+    Raises:
+        ConfigError, ParameterError: an argument is outside its range; as in every function here, with all faults.
+    """
+
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+        return _drawn(limited_domain_top_k(*candidates(counts, p.kbar, p.domain), p, bits))
+
+    margin, expectation = threshold(0, p)[1], Expectation.of(p)
+    return Selection(mechanism, p.k, p.kbar, p.epsilon, p.delta, margin, p.k, choose, expectation=expectation)
+
+
+def chosen_kbar(k: int, kbar: int, epsilon: Fraction, delta: Fraction) -> Selection:
+    """Algorithm 6: one more draw chooses how far to look, up to kbar, best just before a drop (specs/topk 2.6)."""
+    if kbar <= k:
+        raise ConfigError([Fault("kbar", f"must be above k = {k}, so that there is something to choose, not {kbar}")])
+    p = ChosenKbarParameters(k + 1, kbar, epsilon, delta)
+
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+        chosen = chosen_kbar_top_k(*candidates(counts, kbar), p, bits)
+        return chosen.top.items, Found(not chosen.top.bottom, chosen.draws)
+
+    return Selection("chosen-kbar", k, kbar, epsilon, delta, threshold(0, p.selection(kbar))[1], k + 1, choose)
+
+
+def laplace(k: int, kbar: int, epsilon: Fraction, delta: Fraction, items_per_user: int) -> Selection:
+    """Algorithm 4, paid by the call: cheap where a user has few items (specs/topk 2.4).
+
+    Args:
+        k: keys wanted.
+        kbar: how many of the largest counts it looks at, at least `items_per_user`.
+        epsilon: of each item of a user.
+        delta: what is delivered; the threshold is made with a smaller one that is solved for.
+        items_per_user: bound on the counts one user moves.
+    """
+    LaplaceParameters(k, kbar, epsilon, delta, items_per_user)  # lists every fault
+    parameter = laplace_selection_delta(delta, items_per_user, epsilon)
+    p = LaplaceParameters(k, kbar, epsilon, parameter, items_per_user)
+
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+        top = laplace_top_k(*candidates(counts, kbar), p, bits)
+        return top.items, Found(not top.bottom, 0)
+
+    price = Cost(laplace_selection_cost(items_per_user, epsilon, parameter).epsilon, delta)
+    return Selection("laplace", k, kbar, epsilon, delta, threshold(0, p)[1], 0, choose, price)
+
+
+def fixed_threshold(k: int, epsilon: Fraction, delta: Fraction) -> Selection:
+    """Algorithm 8, paid by the call: only keys that are among the true first k, as a set (specs/topk 2.9).
+
+    Args:
+        k: how many of the largest counts it looks at.
+        epsilon: of each of them.
+        delta: of the call; each of them has a k-th.
+    """
+    p = FixedThresholdParameters(k, epsilon, delta * Fraction(1, k))
+
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+        items = fixed_threshold_top_k(*candidates(counts, k, Domain.STRICT), p, bits)
+        return items, Found(len(items) == k, 0)
+
+    price = fixed_threshold_cost(k, epsilon, p.delta)
+    return Selection("fixed-threshold", k, k, epsilon, delta, threshold(0, p)[1], 0, choose, price)
+
+
+def known_domain(k: int, epsilon: Fraction, listed: PublicKeys) -> Selection:
+    """The first k of a public catalogue: no threshold, no bottom, no delta; k draws (specs/topk 2.8).
+
+    What is counted besides is left out.
+    """
+    if k > listed.size:
+        raise ConfigError([Fault("k", f"must be at most the {listed.size} items of the catalogue, not {k}")])
+
+    def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+        return _drawn(known_domain_top_k({key: counts.get(key, 0) for key in listed}, k, epsilon, bits))
+
+    return Selection("known-domain", k, None, epsilon, Fraction(0), None, k, choose, listed=listed)
+
+
+def _drawn(top: GumbelTopK) -> Chosen:
+    return top.items, Found(not top.bottom, top.draws)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TopKPlan(KindPlan):
     """The plan of a top-k.
 
@@ -134,8 +266,6 @@ class TopKPlan(KindPlan):
         selection: how its keys are chosen, and what that costs.
     """
 
-    levels: tuple[NoiseLevel, ...]
-    sensitivity: int
     selection: Selection
     name = "topk"
 
@@ -150,7 +280,7 @@ class TopKPlan(KindPlan):
 
     def keys_spent(self, payload: bytes, *, squared: bool) -> Cost:
         """The draws that were made, bottom included."""
-        return self.selection.cost(decode(_Found, payload).draws, squared=squared)
+        return self.selection.cost(decode(Found, payload).draws, squared=squared)
 
     def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys | None:
         """The catalogue, if there is one."""
@@ -163,25 +293,20 @@ class TopKPlan(KindPlan):
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the keys and noise their counts (specs/topk 2.2, specs/lossless 6.4)."""
-        chosen = self.selection.choose(counts, sealing.entropy(sealing.context(b"selection")))
+        items, found = self.selection.choose(counts, sealing.bits(b"selection"))
         # What is frozen of a top-k is what was chosen; nothing is ever noised again under this salt.
-        return seal_table(chosen.items, counts, self.levels, sealing, encode(_Found(chosen.complete, chosen.draws)))
+        return seal_table(map(str, items), counts, self.levels, sealing, encode(found))
 
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+    def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The chosen keys in their order, with the counts of the level."""
-        found, mechanism = decode(_Found, table.payload), self.selection.mechanism
-        return [
-            {
-                "k": self.selection.k,
-                "complete": found.complete,
-                "selection": None if mechanism == "gumbel" else mechanism,
-                "items": tuple(
-                    RankedCount(rank=rank, item=item, count=count)
-                    for rank, (item, count) in enumerate(zip(table.items, column, strict=True), start=1)
-                ),
-            }
-            for column in read_counts(table, self.levels, levels, noise)
-        ]
+        mechanism = self.selection.mechanism
+        ranked = enumerate(zip(table.items, column, strict=True), start=1)
+        return {
+            "k": self.selection.k,
+            "complete": decode(Found, table.payload).complete,
+            "selection": None if mechanism == "gumbel" else mechanism,
+            "items": tuple(RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in ranked),
+        }
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Explain the choice of keys, and its accuracy."""
@@ -190,7 +315,6 @@ class TopKPlan(KindPlan):
             shows=f"the {chosen.k} most frequent, with counts",
             keys=_in_words(chosen, keys_at_worst),
             seen=[f"top {chosen.k}"] * len(self.levels),
-            columns={},
             details=TopKDetails(
                 mechanism=chosen.mechanism,
                 k=chosen.k,
@@ -199,18 +323,9 @@ class TopKPlan(KindPlan):
                 delta=Amount.up(chosen.delta),
                 draws=chosen.most_draws,
                 margin=None if chosen.margin is None else decimal_up(chosen.margin, DISPLAY_DIGITS),
-                expectation=None if chosen.expectation is None else _expectation(chosen.expectation),
+                expectation=chosen.expectation,
             ),
         )
-
-
-def _expectation(expected: Expectation) -> ExpectationDetails:
-    return ExpectationDetails(
-        usually=decimal_up(expected.usually, DISPLAY_DIGITS),
-        all_found=decimal_up(expected.all_found, DISPLAY_DIGITS),
-        shortfall=decimal_up(expected.shortfall, DISPLAY_DIGITS),
-        noise=decimal_up(expected.noise, DISPLAY_DIGITS),
-    )
 
 
 def _in_words(chosen: Selection, keys_at_worst: str) -> str:
@@ -218,17 +333,17 @@ def _in_words(chosen: Selection, keys_at_worst: str) -> str:
     price = f"Choosing the keys ({chosen.mechanism}) costs {keys_at_worst} a window{worst}, once for all "
     if chosen.margin is None:
         return price + "audiences; the catalogue is public, so no key has to stand out."
-    stands = (
-        f"{price}audiences. A key that stands {decimal_up(chosen.margin, DISPLAY_DIGITS)} users above every key that "
-        f"is not among the first {chosen.kbar} is shown as often as not"
+    shown = (
+        f"{price}audiences. A key is compared with the most frequent key outside the first {chosen.kbar}: with "
+        f"{decimal_up(chosen.margin, DISPLAY_DIGITS)} users more, it is shown in half of the windows"
     )
     if chosen.expectation is None:
-        return stands + "."
-    expected = _expectation(chosen.expectation)
+        return shown + "."
+    expected = chosen.expectation
     return (
-        f"{stands}, one that stands {expected.usually} above nine times in ten. Where the k-th stands "
-        f"{expected.all_found} above, all {chosen.k} come in 95 % of the windows. No key that is shown lies more than "
-        f"{expected.shortfall} users below the k-th, in 95 % as well."
+        f"{shown}, with {expected.usually} more in 9 of 10. If key number {chosen.k} has {expected.all_found} more, "
+        f"all {chosen.k} keys are shown in 95 % of the windows. In 95 % of the windows, every key that is shown has at "
+        f"most {expected.shortfall} users fewer than key number {chosen.k}."
     )
 
 
@@ -238,24 +353,20 @@ def plan_topk(settings: TopKSettings, basis: ViewBasis) -> TopKPlan:
     Raises:
         ConfigError: a level's epsilon is out of bounds, or the selection's parameters are.
     """
-    chosen = plan_selection(settings, basis.items_per_user, basis.folder)
+    chosen = _selection(settings, basis)
     sensitivity = min(settings.k, basis.items_per_user)
-    return TopKPlan(noise_levels(basis.ladder, sensitivity), sensitivity, chosen)
+    levels = noise_levels(basis.ladder, sensitivity)
+    return TopKPlan(levels=levels, sensitivity=sensitivity, selection=chosen)
 
 
-def plan_selection(settings: TopKSettings, items_per_user: int, folder: Path) -> Selection:
+def _selection(settings: TopKSettings, basis: ViewBasis) -> Selection:
     """Mechanism with which a top-k chooses its keys.
-
-    Args:
-        settings: what the configuration says.
-        items_per_user: bound on the counts one user moves.
-        folder: what the file of a catalogue is relative to.
 
     Raises:
         ConfigError: a key is missing that the mechanism needs, one is there that it has no use for, or a value is
             outside its range; paths are relative to the view.
     """
-    k, kbar, given = settings.k, settings.kbar, settings.selection
+    k, kbar, given, items_per_user = settings.k, settings.kbar, settings.selection, basis.items_per_user
     needed = _NEEDED[given.mechanism]
     values = {"kbar": kbar, "catalogue": settings.catalogue, "selection.delta": given.delta}
     faults = [
@@ -269,30 +380,21 @@ def plan_selection(settings: TopKSettings, items_per_user: int, folder: Path) ->
         raise ConfigError(faults)
     try:
         if settings.catalogue is not None:
-            return selection.known_domain(k, given.epsilon, _catalogue(settings.catalogue, folder))
+            return known_domain(
+                k, given.epsilon, fixed_list(settings.catalogue, basis.folder, ", and k of it are drawn")
+            )
         delta = given.delta or Fraction(0)
         if given.mechanism == "fixed-threshold":
-            return selection.fixed_threshold(k, given.epsilon, delta)
+            return fixed_threshold(k, given.epsilon, delta)
         if given.mechanism == "chosen-kbar":
-            return selection.chosen_kbar(k, kbar or 0, given.epsilon, delta)
-        bounded = {"gumbel": selection.gumbel, "strict": selection.strict, "laplace": selection.laplace}
-        return bounded[given.mechanism](k, kbar or 0, given.epsilon, delta, items_per_user)
+            return chosen_kbar(k, kbar or 0, given.epsilon, delta)
+        if given.mechanism == "laplace":
+            return laplace(k, kbar or 0, given.epsilon, delta, items_per_user)
+        domain = Domain.STRICT if given.mechanism == "strict" else Domain.POSITIVE
+        return by_draws(given.mechanism, TopKParameters(k, kbar or 0, given.epsilon, delta, items_per_user, domain))
     except (ConfigError, ParameterError) as error:
-        inner = {"epsilon", "delta"}
-        raise ConfigError(
-            [
-                Fault(f"selection.{fault.path}" if fault.path in inner else fault.path, fault.message)
-                for fault in error.faults
-            ]
-        ) from None
+        inside = {name: f"selection.{name}" for name in ("epsilon", "delta")}
+        raise ConfigError([replace(fault, path=inside.get(fault.path, fault.path)) for fault in error.faults]) from None
 
 
-def _catalogue(settings: ListSettings, folder: Path) -> PublicKeys:
-    if isinstance(settings, TopicSettings):
-        raise ConfigError(
-            [Fault("catalogue", "a list in a topic may change, and k of it are drawn: write it here, or name a file")]
-        )
-    return load_list(settings, "catalogue", folder)
-
-
-TOPK = Kind("topk", "Release of a top-k", TopKSettings, TopKRelease, plan_topk)
+TOPK = Kind("topk", TopKSettings, plan_topk)

@@ -15,7 +15,12 @@ from stream_dp.errors import ParameterError
 from stream_dp.exact.aes import KEY_BYTES, Aes256, Blocks
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.levels import WORD, WORD_BITS, noise_parameter
-from stream_dp.lossless.prf import length_prefixed
+
+
+def length_prefixed(field: bytes) -> bytes:
+    """The field behind its length in 8 bytes, big endian."""
+    return len(field).to_bytes(8, "big") + field
+
 
 Step = Callable[[int], tuple[int, int]]
 """A real number t in (0, 1): for each precision p integers with lower <= 2^p t <= upper, ever closer to it."""
@@ -97,7 +102,7 @@ class Staircase:
         return np.sort(np.array(lower, np.uint64)), np.sort(np.array(upper, np.uint64))
 
     def _bounds(self, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many steps lie above every number, and how many above any, that begins with these 64 bits."""
+        """Return the least and the largest number of steps above a number that begins with these 64 bits."""
         # U is in [w, w + 1) / 2^64: surely below t where w + 1 <= lower, surely not where w >= upper.
         least = len(self._lower) - np.searchsorted(self._lower, words, side="right")
         most = len(self._upper) - np.searchsorted(self._upper, words, side="right")
@@ -152,7 +157,7 @@ def bulk_noise(threshold: int, size: int, bits: BitSource) -> NDArray[np.int64]:
 
 
 def _number(part: int, index: int) -> int:
-    """Which uniform number decides a part of the noise at an index."""
+    """Number of the uniform number that decides a part of the noise at an index."""
     return (part << _INDEX_BITS) + index
 
 
@@ -180,7 +185,7 @@ def staircases(threshold: int) -> tuple[Staircase, ...]:
 
 
 def _below(uniforms: Uniforms, number: int, step: Step) -> bool:
-    """Whether U < t, its bits revealed until they tell."""
+    """Return True if U < t, its bits revealed until they tell."""
     precision = WORD_BITS
     while True:
         prefix = uniforms.prefix(number, precision)

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from stream_dp.config.descriptions import PlanDescription
-from stream_dp.config.explanation import describe
+from stream_dp.config.explanation import PlanDescription, describe
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.models import Amount, PrivacyCost
-from stream_dp.runtime.bootstrap import wrong_sources
 from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, Computing, Rate, measure, rates
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.cluster import missing, open_secrets
+from stream_dp.runtime.settled import wrong_sources
 from stream_dp.runtime.sources.survey import SourceSurvey, survey
 
 
 class AudienceSummary(BaseModel):
-    """What an audience sees of a view, and what that costs one user."""
+    """Level of an audience in a view, its noise and its cost for one user."""
 
     view: str
     audience: str
@@ -38,44 +36,35 @@ class AudienceSummary(BaseModel):
     period: str = Field(description="Length of the ledger's period.")
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(BaseModel):
     """A configuration without faults.
 
     Attributes:
-        plan: what it comes to.
         description: of the plan, in words and numbers.
         audiences: what every audience sees of every view.
         computing: by view, what this machine computes in time.
         rates: of each ledger, what is asked for and what this machine does.
-        samples: of the sources, where they were sampled.
         warnings: what the configuration and the samples warn of.
         on_this_machine: what is asked for and this machine cannot do in time; measured, so no two runs agree.
-        lacking: secrets and certificates that this machine lacks to connect.
+        missing: secrets and certificates that this machine lacks to connect.
+        samples: of the sources, where they were sampled.
     """
 
-    plan: Plan
     description: PlanDescription
     audiences: tuple[AudienceSummary, ...]
     computing: dict[str, Computing]
     rates: tuple[Rate, ...]
-    samples: tuple[SourceSurvey, ...]
     warnings: tuple[str, ...]
     on_this_machine: tuple[str, ...]
-    lacking: tuple[Fault, ...]
+    missing: tuple[Fault, ...]
+    samples: tuple[SourceSurvey, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines."""
-        return {
-            **self.description.model_dump(mode="json"),
-            "audiences": [one.model_dump(mode="json") for one in self.audiences],
-            "computing": {name: found.model_dump(exclude={"view"}) for name, found in self.computing.items()},
-            "rates": [rate.model_dump() for rate in self.rates],
-            "warnings": list(self.warnings),
-            "on_this_machine": list(self.on_this_machine),
-            "missing": [{"path": fault.path, "message": fault.message} for fault in self.lacking],
-            **({"samples": [sample.model_dump() for sample in self.samples]} if self.samples else {}),
-        }
+        left_out: dict[str, Any] = {"description": True, "computing": {"__all__": {"view"}}}
+        if not self.samples:
+            left_out["samples"] = True
+        return self.description.model_dump(mode="json") | self.model_dump(mode="json", exclude=left_out)
 
 
 def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
@@ -90,7 +79,6 @@ def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
     asked = tuple(rates(plan, computing.values()))
     servers = [server for server in (plan.broker, plan.registry) if server is not None]
     return Checked(
-        plan=plan,
         description=description,
         audiences=tuple(_audiences(plan, description)),
         computing=computing,
@@ -102,7 +90,7 @@ def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
             *(words for one in samples for words in one.words()),
         ),
         on_this_machine=tuple(_too_slow(computing, asked, description.offset)),
-        lacking=tuple(fault for server in servers for fault in missing(server)),
+        missing=tuple(fault for server in servers for fault in missing(server)),
     )
 
 

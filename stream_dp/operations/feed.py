@@ -1,31 +1,62 @@
-"""History into a source topic: which source, which columns, what to refuse, and the writing with its watermarks."""
+"""Feed history into a source topic: choose the source, check the rows, write events and watermarks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from aiokafka import TopicPartition
 
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.operations.history import FORMS, Columns, Events, Survey, Table, Written
-from stream_dp.operations.reports import look
+from stream_dp.operations import named
+from stream_dp.operations.events_file import FORMS, Columns, Events, EventTable, FileSurvey, Written
+from stream_dp.operations.status import look
 from stream_dp.records.models import PartitionStatus
-from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.factory import SourceRecords
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.windows.durations import format_time
+from stream_dp.windows.effects import Message
+from stream_dp.windows.events import TimeUnit
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOptions:
+    """Options of a feed.
+
+    Attributes:
+        user: column of the user; None: as in the source.
+        time: column of the time; None: as in the source.
+        time_format: form of the time; None: as in the source.
+        all_fields: write every column, not only those that views count.
+        unchecked_data: write the rows even if their times look wrong.
+        skip_bad: skip rows that are no events.
+        append: write behind the records of the topic.
+        from_row: the first row that is written.
+        watermarks: write watermarks; None: if a view of the source needs them.
+        until_ms: time of the last watermark; None: just after the last event.
+    """
+
+    user: str | None = None
+    time: str | None = None
+    time_format: TimeUnit | None = None
+    all_fields: bool = False
+    unchecked_data: bool = False
+    skip_bad: bool = False
+    append: bool = False
+    from_row: int = 1
+    watermarks: bool | None = None
+    until_ms: int | None = None
 
 
 async def counting(plan: Plan, client: Client) -> list[ViewPlan]:
-    """The definitions that workers still count: all but former ones whose last window is closed in every partition.
+    """Return the definitions that workers still count: all but former ones that every partition has closed.
 
     Args:
-        plan: that holds, with every edition of every view.
+        plan: in effect, with every edition of every view.
         client: of its broker.
     """
     if all(view.until_ms is None for view in plan.views.values()):
@@ -35,7 +66,7 @@ async def counting(plan: Plan, client: Client) -> list[ViewPlan]:
 
 
 def _is_closed(view: ViewPlan, partitions: int, parts: Mapping[int, PartitionStatus]) -> bool:
-    """Whether workers have said so of every partition; of a view without an open window they say nothing."""
+    """Return True if every partition has closed a definition; a view without an open window is not reported."""
     until_ms = view.until_ms
     if until_ms is None or len(parts) < partitions:
         return False
@@ -46,109 +77,108 @@ def _is_closed(view: ViewPlan, partitions: int, parts: Mapping[int, PartitionSta
 
 
 def source_named(counting: Sequence[ViewPlan], name: str | None) -> SourcePlan:
-    """The source that is fed.
+    """Return the source that is fed.
 
     Raises:
-        ConfigError: there is none of that name, none is named and there are several, it is in Avro, or its events have
-            no time.
+        ConfigError: no source has this name, there are several and none is named, it is in Avro, or its events have no
+            time.
     """
     sources = {view.source.name: view.source for view in counting}
     if name is None and len(sources) == 1:
         (name,) = sources
     if name is None:
-        raise ConfigError([Fault("SOURCE", f"name one of the sources: {', '.join(sources)}")])
-    if name not in sources:
-        raise ConfigError([Fault("SOURCE", f"no source with a view is named {name!r}; {unknown(name, sources)}")])
-    if sources[name].format != "json":
+        raise ConfigError(f"name one of the sources: {', '.join(sources)}", "SOURCE")
+    source = named("source with a view", name, sources, "SOURCE")
+    if source.format != "json":
         message = "`feed` writes JSON. For Avro use a producer with the serializer of the schema registry"
-        raise ConfigError([Fault(f"sources.{name}.format", message)])
-    if sources[name].time_field is None:
+        raise ConfigError(message, f"sources.{name}.format")
+    if source.time_field is None:
         message = "history needs a field for its times, because they decide how long the broker keeps a record"
-        raise ConfigError([Fault(f"sources.{name}.time", message)])
-    return sources[name]
+        raise ConfigError(message, f"sources.{name}.time")
+    return source
 
 
 def columns_of(
-    source: SourcePlan,
-    views: list[ViewPlan],
-    user: str | None,
-    time: str | None,
-    time_format: Literal["iso", "s", "ms"] | None,
-    *,
-    everything: bool,
+    source: SourcePlan, views: Sequence[ViewPlan], file: Path, table: EventTable, options: FeedOptions
 ) -> Columns:
-    """Return where in a row the fields of an event are.
+    """Return the columns of an event's fields.
 
     Raises:
-        ConfigError: nobody says where the user does.
+        ConfigError: nothing names the column of the user, or the table lacks a column.
     """
-    user = user or source.user_field or source.key_field
+    user = options.user or source.user_field or source.key_field
     if user is None:
-        raise ConfigError([Fault("--user", f"name the column of the user; source {source.name} has no `user` field")])
-    items = list(dict.fromkeys(view.item_field for view in views))
-    return Columns(user, time or source.time_field or "", time_format or source.time_unit, items, everything)
-
-
-def check_columns(file: Path, table: Table, columns: Columns) -> None:
-    """Make sure that the table has what is needed.
-
-    Raises:
-        ConfigError: it has not.
-    """
+        raise ConfigError(f"name the column of the user; source {source.name} has no `user` field", "--user")
+    columns = Columns(
+        user=user,
+        time=options.time or source.time_field or "",
+        time_form=options.time_format or source.time_unit,
+        items=list(dict.fromkeys(view.item_field for view in views)),
+        everything=options.all_fields,
+    )
     has = table.columns
-    missing = columns.missing(has) if has is not None else []
-    if missing:
-        raise ConfigError(
-            [Fault(str(file), f"it has no column {name!r}; {unknown(name, has or ())}") for name in missing]
-        )
+    if has is not None and (missing := columns.missing(has)):
+        raise ConfigError([Fault(str(file), f"it has no column {name!r}; {unknown(name, has)}") for name in missing])
+    return columns
 
 
-def check_times(file: Path, survey: Survey, columns: Columns, views: Sequence[ViewPlan]) -> None:
-    """Make sure that most times make sense in the form they are read in, and that a view counts some of them.
+def last_watermark(
+    file: Path, survey: FileSurvey, columns: Columns, views: Sequence[ViewPlan], options: FeedOptions
+) -> int:
+    """Check the rows before the first is written, because nothing removes a record from a topic.
+
+    Returns:
+        The time of the last watermark.
 
     Raises:
-        ConfigError: they do not, or none does. Nothing removes a record that is written.
+        ConfigError: most times make no sense in the form in which they are read, no view counts any row, rows are no
+            events, or events are later than the last watermark.
     """
-    if form := survey.other_form:
+    last_ms = survey.last_ms
+    if (form := survey.other_form) and not options.unchecked_data:
         rows = f"{survey.other_forms[form]:,} of {survey.rows:,} rows"
         said = f"column {columns.time!r} is read as {columns.time_form}, but in {rows} it looks like {form}"
-        mend = f"add --time-format {form}" if form in FORMS else "convert it to ms; there is no format for it"
-        raise ConfigError([Fault(str(file), f"{said}. Nothing was written. {mend[0].upper()}{mend[1:]}")])
+        remedy = f"Add --time-format {form}" if form in FORMS else "Convert it to ms; there is no format for it"
+        raise ConfigError(f"{said}. Nothing was written. {remedy}", str(file))
     begin = [begins_ms(view) for view in views]
-    if survey.last_ms is not None and all(at is not None and survey.last_ms < at for at in begin):
+    if last_ms is not None and not options.unchecked_data and all(at is not None and last_ms < at for at in begin):
         raise ConfigError(
-            [
-                Fault(
-                    str(file),
-                    "all rows are before the first window of every view, the last one at "
-                    f"{format_time(survey.last_ms)}. Nothing was written. Correct --time or --time-format, write an "
-                    "earlier window.start, or add --unchecked-data",
-                )
-            ]
+            "all rows are before the first window of every view, the last one at "
+            f"{format_time(last_ms)}. Nothing was written. Correct --time or --time-format, write an "
+            "earlier window.start, or add --unchecked-data",
+            str(file),
         )
+    if survey.refused and not options.skip_bad:
+        raise ConfigError(f"{file}: {sum(survey.refused.values()):,} rows are no events. Add --skip-bad to skip them")
+    if last_ms is None:
+        raise ConfigError(f"{file}: the file has no event")
+    until = last_ms + 1 if options.until_ms is None else options.until_ms
+    if until <= last_ms:
+        raise ConfigError(f"--until {format_time(until)}: there are later events, up to {format_time(last_ms)}")
+    return until
 
 
 def begins_ms(view: ViewPlan) -> int | None:
-    """Return the start of the first window of a view that is counted; None: that of its first start."""
+    """Return the start of the first counted window of a view; None: that of its first start."""
     return view.begins_ms if view.editions else view.window.first_ms
 
 
 @dataclass
-class Progress:
-    """How far the writing has come: events that the broker has acknowledged, and the row that the last of them is.
+class FeedProgress:
+    """Progress of a feed: events that the broker has acknowledged.
 
     Attributes:
-        topic: where they stand.
-        events: how many.
-        row: number of a row; all events up to it are there.
+        topic: the topic.
+        row: row of the last event; all events up to it are in the topic.
+        events: number of events.
     """
 
     topic: str
-    events: int = 0
     row: int = 0
+    events: int = 0
 
     def words(self) -> str:
-        """Say what is in the topic after a failure, and how to continue."""
+        """Return what is in the topic after a failure, and how to continue."""
         return (
             f"{self.events:,} events, up to row {self.row:,}, are in topic {self.topic}. To continue, add --append "
             f"--from-row {self.row + 1}. Some later rows may be there already. They count once: a user counts once "
@@ -157,37 +187,42 @@ class Progress:
 
 
 class Watermarks:
-    """The watermarks of events in order of time: one for each window that begins, before its first event."""
+    """Watermarks among events: one at the end; if they are in order of time, one before the first event of each window.
 
-    def __init__(self, source: SourcePlan, views: Sequence[ViewPlan]) -> None:
+    Attributes:
+        last: the records of the last watermark.
+    """
+
+    def __init__(self, source: SourcePlan, views: Sequence[ViewPlan], until_ms: int, *, ordered: bool) -> None:
         self._records = SourceRecords(source)
         self._shapes = [view.window.shape for view in views]
+        self._ordered = ordered
         self._next: int | None = None
+        self.last = list(self._records.watermark(until_ms))
 
-    def among(self, events: Sequence[Written]) -> list[Outgoing]:
-        """The records of events, with the watermarks that are due between them."""
-        out: list[Outgoing] = []
+    def among(self, events: Sequence[Written]) -> list[Message]:
+        """Return the records of events, with the watermarks that are due between them."""
+        out: list[Message] = []
         for event in events:
-            if self._next is None or event.time_ms >= self._next:
+            if self._ordered and (self._next is None or event.time_ms >= self._next):
                 begins = [shape.start_of(event.time_ms) for shape in self._shapes]
                 out += self._records.watermark(max(begins))
                 self._next = min(shape.next(start) for shape, start in zip(self._shapes, begins, strict=True))
             out.append(event.record)
         return out
 
-    def last(self, time_ms: int) -> list[Outgoing]:
-        """The watermark behind everything."""
-        return list(self._records.watermark(time_ms))
-
 
 async def make_room(plan: Plan, source: SourcePlan, client: Client, *, append: bool) -> bool:
-    """Create the source topic if it is not there; whether that was so.
+    """Create the source topic if it is missing.
 
     Args:
         plan: the application.
         source: one of its sources.
         client: a client of its broker.
-        append: write after the records of the topic.
+        append: the topic may have records.
+
+    Returns:
+        True if it was created.
 
     Raises:
         ConfigError: the topic has another number of partitions than the file says, or has records.
@@ -211,37 +246,27 @@ async def make_room(plan: Plan, source: SourcePlan, client: Client, *, append: b
 
 
 async def write(
-    events: Events,
-    client: Client,
-    progress: Progress,
-    *,
-    watermarks: Watermarks | None,
-    ordered: bool,
-    until_ms: int,
-    from_row: int = 1,
-    report: Callable[[Progress], None] = lambda _: None,
-) -> None:
-    """Write events and wait until all of them are in the topic.
+    events: Events, client: Client, progress: FeedProgress, watermarks: Watermarks | None
+) -> AsyncIterator[None]:
+    """Write events, from the row behind that of the progress on, and wait until all of them are in the topic.
 
     Args:
-        events: what is written.
+        events: the events.
         client: a client of the broker.
         progress: is kept up to date.
         watermarks: of the source, None for none.
-        ordered: whether the events are in order of time; if not, there is the last watermark alone.
-        until_ms: what the last watermark says.
-        from_row: the first row that is written.
-        report: is called after each step.
+
+    Yields:
+        After each step.
 
     Raises:
         BrokerError: the cluster did not take all of it.
     """
-    for chunk in events.chunks(from_row):
-        among = watermarks is not None and ordered
-        await client.publish(watermarks.among(chunk) if watermarks and among else [event.record for event in chunk])
+    for chunk in events.chunks(progress.row + 1):
+        await client.publish(watermarks.among(chunk) if watermarks else [event.record for event in chunk])
         if chunk:
             progress.events += len(chunk)
             progress.row = chunk[-1].row
-        report(progress)
+        yield
     if watermarks is not None:
-        await client.publish(watermarks.last(until_ms))
+        await client.publish(watermarks.last)

@@ -1,12 +1,13 @@
-"""Grants: what one changes, how it is written, which there are, and how one is withdrawn."""
+"""Grants: post one, list them, withdraw one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Change, Grant, Order, changes_of
-from stream_dp.errors import BrokerError, ConfigError, Fault
+from stream_dp.control.grant_records import Change, Grant, Order, changes_of
+from stream_dp.errors import ConfigError
+from stream_dp.operations import check_topic
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import known_grants, withdraw_grant, write_grant
@@ -23,24 +24,24 @@ async def post_grant(plan: Plan, client: Client, grant: Grant) -> list[Change]:
         grant: what is granted.
 
     Returns:
-        What it changes of each view.
+        Its effect on each view.
 
     Raises:
-        ConfigError: the grant names what is not there, or its time is over; nothing is written.
+        ConfigError: the grant names something unknown, or its time has passed; nothing is written.
         BrokerError: the cluster does not answer, or the application was never started.
     """
     grant.check(plan)
     now_ms = wall_clock_ms()
     if grant.at_ms is not None and grant.at_ms <= now_ms:
-        raise ConfigError([Fault("at", f"{grant.at} is in the past. Leave --at out to grant it now")])
-    await _check_started(plan, client)
+        raise ConfigError(f"{grant.at} is in the past. Leave --at out to grant it now", "at")
+    await check_topic(Topics.of(plan).control, plan, client)
     changes = changes_of(plan, grant, await known_grants(plan, client), now_ms)
     await write_grant(plan, client, grant)
     return changes
 
 
 async def read_grants(plan: Plan, client: Client) -> list[Order]:
-    """Read the grants that were not withdrawn, oldest first; of one scope and time the last one.
+    """Read the grants that were not withdrawn, oldest first; of one scope and time only the last one.
 
     Args:
         plan: in effect.
@@ -49,7 +50,7 @@ async def read_grants(plan: Plan, client: Client) -> list[Order]:
     Raises:
         BrokerError: the cluster does not answer, or the application was never started.
     """
-    await _check_started(plan, client)
+    await check_topic(Topics.of(plan).control, plan, client)
     return await known_grants(plan, client)
 
 
@@ -69,26 +70,18 @@ async def withdraw(plan: Plan, client: Client, grant_id: str) -> list[Order]:
         BrokerError: as for `read_grants`.
     """
     orders, now_ms = await read_grants(plan, client), wall_clock_ms()
-    chosen = [order for order in orders if order.id == grant_id and order.time_ms > now_ms]
-    if not chosen:
-        if any(order.id == grant_id for order in orders):
-            message = f"grant {grant_id} has started. Grant a coarser level to lower windows to come: `stream-dp grant`"
-        else:
-            message = f"no grant has the id {grant_id}. List them: `stream-dp grants FILE`"
-        raise ConfigError([Fault("--withdraw", message)])
-    for order in chosen:
-        await withdraw_grant(plan, client, order)
-    return [order for order in orders if order not in chosen]
-
-
-async def _check_started(plan: Plan, client: Client) -> None:
-    topic = Topics.of(plan).control
-    if await client.partitions(topic) is None:
-        raise BrokerError(f"{plan.broker} has no topic {topic}. Start a worker to create it: `stream-dp worker FILE`")
+    chosen = next((order for order in orders if order.id == grant_id), None)
+    if chosen is None:
+        raise ConfigError(f"no grant has the id {grant_id}. List them: `stream-dp grants FILE`", "--withdraw")
+    if chosen.time_ms <= now_ms:
+        message = f"grant {grant_id} has started. Grant a coarser level to lower windows to come: `stream-dp grant`"
+        raise ConfigError(message, "--withdraw")
+    await withdraw_grant(plan, client, chosen)
+    return [order for order in orders if order is not chosen]
 
 
 def grant_json(order: Order, now_ms: int) -> dict[str, Any]:
-    """A grant for machines.
+    """Return a grant for machines.
 
     Args:
         order: the grant.

@@ -1,4 +1,4 @@
-"""The keys of an application: which there are, how one is added, and how the secret of one is deleted."""
+"""The keys of an application: add one, delete the secret of one, replace a lost key file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import ConfigError
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.runtime.key_file import HEAD, KeyLine, fresh_line, key_fault, read_lines, write
+from stream_dp.runtime.key_file import HEAD, KeyLine, fresh_line, key_fault, make, read_lines
 
 
 def replace_lost(path: Path, key_id: str) -> None:
@@ -20,14 +20,13 @@ def replace_lost(path: Path, key_id: str) -> None:
     """
     _check_id(key_id)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        make(path, f"{HEAD}retired {key_id}\n{fresh_line()}")
     except OSError as error:
         raise key_fault(f"cannot make {path}: {error.strerror}") from None
-    write(descriptor, f"{HEAD}retired {key_id}\n{fresh_line()}")
 
 
 def rotate(path: Path) -> str:
-    """Append a new key, with which windows to come are sealed.
+    """Append a new key; windows to come are sealed with it.
 
     Returns:
         Its id.
@@ -40,7 +39,7 @@ def rotate(path: Path) -> str:
 
 
 def retire(path: Path, key_id: str) -> None:
-    """Delete the secret of a key; its id stays, so that nobody takes its windows for damaged.
+    """Delete the secret of a key; its id stays, so that its windows do not look damaged.
 
     A key that is not in the file is recorded as lost.
 
@@ -55,7 +54,7 @@ def retire(path: Path, key_id: str) -> None:
 
 
 def retirable(lines: list[KeyLine], key_id: str) -> KeyLine | None:
-    """The line of a key that can be retired, None where it is to be written down as lost.
+    """Return the line of a key that can be retired; None if it is not in the file, so that it is recorded as lost.
 
     Raises:
         ConfigError: the key is in use, or retired already, or this is no id.
@@ -63,16 +62,16 @@ def retirable(lines: list[KeyLine], key_id: str) -> KeyLine | None:
     of = {line.key.id: line for line in lines}
     _check_id(key_id, f"; there are {', '.join(of)}")
     if key_id == KeyRing(tuple(line.key for line in lines)).newest[0]:
-        raise ConfigError([Fault("ID", f"key {key_id} is in use. Run `stream-dp keys rotate FILE` first")])
+        raise ConfigError(f"key {key_id} is in use. Run `stream-dp keys rotate FILE` first", "ID")
     known = of.get(key_id)
     if known is not None and known.key.secret is None:
-        raise ConfigError([Fault("ID", f"key {key_id} is retired already")])
+        raise ConfigError(f"key {key_id} is retired already", "ID")
     return known
 
 
 def _check_id(key_id: str, known: str = "") -> None:
     if not re.fullmatch("[0-9a-f]{16}", key_id):
-        raise ConfigError([Fault("ID", f"{key_id!r} is not the id of a key{known}")])
+        raise ConfigError(f"{key_id!r} is not the id of a key{known}", "ID")
 
 
 def _retired(text: str, known: KeyLine | None, key_id: str) -> str:
@@ -84,9 +83,9 @@ def _retired(text: str, known: KeyLine | None, key_id: str) -> str:
 
 
 def _change(path: Path, changed: Callable[[str, list[KeyLine]], str]) -> None:
-    """Put a changed file in the place of the one before, when its content is on the disk, under the same owner.
+    """Replace the file by a changed one of the same owner, once that is on disk.
 
-    The file beside it is made before anything is read, so of two changes at once the second is refused.
+    The new file is made before the old one is read, so of two changes at once the second is refused.
     """
     path = path.resolve()
     fresh = path.with_name(f"{path.name}.new")

@@ -1,4 +1,4 @@
-"""Deleting an application: its topics, the committed offsets of its groups, and last its claims.
+"""Delete an application: its topics, the committed offsets of its groups, and last its claims.
 
 A reset that is cut short leaves claims on topics that are gone, so no worker starts, and the next reset goes on.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
-from stream_dp.operations.reports import read_entries
+from stream_dp.operations.ledger import read_entries
 from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.faust.membership import EMPTY
@@ -23,15 +23,15 @@ class Holdings(NamedTuple):
     """The topics of an application."""
 
     own: list[str]
-    """Those that are there as it claimed them, views that were taken out included."""
+    """Topics that exist as it claimed them, also those of removed views."""
     others: list[str]
-    """Those of a claimed name that were made after the claimed topic was deleted."""
+    """Topics with a claimed name that were made after the claimed topic was deleted."""
     gone: list[str]
-    """Those that were claimed and are not there."""
+    """Claimed topics that do not exist."""
 
 
 async def holdings(plan: Plan, client: Client, keys: KeyRing) -> Holdings:
-    """Topics, group and state that a reset would delete.
+    """Return the topics that a reset would delete.
 
     Raises:
         ConfigError: the topics are claimed with another key file.
@@ -47,10 +47,10 @@ async def holdings(plan: Plan, client: Client, keys: KeyRing) -> Holdings:
 
 
 async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> None:
-    """Delete what was found, the groups and the claims. Sources stay, and whatever is not the application's.
+    """Delete the application's topics, groups and claims. Sources stay, and the topics of others.
 
     Raises:
-        BrokerError: the cluster refused something; what was deleted is gone, and another reset goes on.
+        BrokerError: the cluster refused something; some topics may be deleted, and another reset continues.
         StateError: workers run; nothing is deleted.
     """
     await _check_idle(plan, client)
@@ -62,7 +62,7 @@ async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> N
 
 
 async def spendings(plan: Plan, client: Client) -> list[LedgerStatement]:
-    """Return what the ledgers have spent and a reset forgets, by ledger and period."""
+    """Return the spending that a reset forgets, by ledger and period."""
     topic = Topics.of(plan).accounts
     entries = await read_entries(topic, client) if await client.partitions(topic) is not None else []
     return [*read_statements(entries).values()]

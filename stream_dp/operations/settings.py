@@ -1,23 +1,41 @@
-"""The settings of an application: those in effect, and every one that was ever posted."""
+"""Settings of an application: read those in effect and all earlier ones; change them while workers run."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Any, Literal
 
 from stream_dp.config.differences import Setting, differences
-from stream_dp.config.models import ENTRIES
+from stream_dp.config.file_schema import ENTRIES
+from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
+from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
-from stream_dp.control.editions import Held, Posted, editions, plan_holding, presented
-from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault
-from stream_dp.operations.numbers import moment
+from stream_dp.control.editions import Posted, editions, next_record, plan_holding, plan_of, presented
+from stream_dp.control.settings_change import SettingsChange, Situation, former_editions, propose
+from stream_dp.errors import AccessError, BrokerError, ConfigError, StateError
+from stream_dp.exact.rationals import Inexact
+from stream_dp.operations import named, plain
+from stream_dp.operations.status import SILENT_MS, Reports, look
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, read_history
+from stream_dp.runtime.kafka.rights import commands, lacking, worker_rights, workers_known
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.windows.durations import moment
+
+LOOK_SECONDS = 1.0
+MOST_LOOKS = 60
+"""Workers report every 10 s."""
+
+Rights = Literal["enough", "not visible"]
+"""Rights of the workers to new topics; `not visible`: this account may not see the rights of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,71 +96,24 @@ def _differing(known: Sequence[Posted], plan: Plan) -> tuple[str, ...]:
     return tuple(setting.path for setting in differences(known[-1].sections, plan.raw)) if known else ()
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsHistory:
-    """Every settings of an application, by number from 1 on.
-
-    Attributes:
-        application: its id.
-        known: the settings, oldest first.
-    """
-
-    application: str
-    known: Sequence[Posted]
-
-    @property
-    def changes(self) -> list[list[Setting]]:
-        """What each of the settings changed of those before."""
-        return [[], *(differences(former.sections, latter.sections) for former, latter in pairwise(self.known))]
-
-    @property
-    def editions(self) -> list[Held]:
-        """Every edition of every view."""
-        return editions(self.known)
-
-    def numbered(self, number: int) -> Posted:
-        """Return settings by their number.
-
-        Raises:
-            ConfigError: there are none of this number.
-        """
-        if number > len(self.known):
-            raise ConfigError([Fault("--show", f"there are no settings {number}; the newest are {len(self.known)}")])
-        return self.known[number - 1]
-
-    def as_json(self) -> dict[str, Any]:
-        """The same for machines."""
-        return {
-            "application": self.application,
-            "settings": [
-                {
-                    "number": posted.number,
-                    "posted_ms": posted.at_ms,
-                    "posted": moment(posted.at_ms),
-                    "note": posted.note,
-                    "changed": [setting_json(one) for one in changed],
-                    "begins_ms": posted.begins,
-                    "ends_ms": posted.ends,
-                    "sections": posted.sections,
-                }
-                for posted, changed in zip(self.known, self.changes, strict=True)
-            ],
-            "editions": [
-                {
-                    "view": one.view,
-                    "edition": one.edition,
-                    "settings": one.settings,
-                    "from_ms": one.from_ms,
-                    "until_ms": one.until_ms,
-                    "never_holds": one.never_holds,
-                }
-                for one in self.editions
-            ],
-        }
+def changes_made(known: Sequence[Posted]) -> list[list[Setting]]:
+    """Return the changes that each of the settings made."""
+    return [[], *(differences(former.sections, latter.sections) for former, latter in pairwise(known))]
 
 
-async def read_settings(plan: Plan, client: Client) -> SettingsHistory:
-    """Read every settings of an application.
+def history_json(application: str, known: Sequence[Posted]) -> dict[str, Any]:
+    """Return all settings of an application, and the editions of its views, for machines."""
+    return {
+        "application": application,
+        "settings": [
+            plain(posted) | {"changed": plain(made)} for posted, made in zip(known, changes_made(known), strict=True)
+        ],
+        "editions": [plain(one) | {"never_holds": one.never_holds} for one in editions(known)],
+    }
+
+
+async def read_settings(plan: Plan, client: Client) -> Sequence[Posted]:
+    """Read all settings of an application, oldest first; at least one.
 
     Args:
         plan: of a file of it.
@@ -151,22 +122,32 @@ async def read_settings(plan: Plan, client: Client) -> SettingsHistory:
     Raises:
         BrokerError: the application was never started, or the cluster does not answer.
     """
-    known = await read_history(plan, client)
+    return _started(await read_history(plan, client), plan)
+
+
+def _started(known: Sequence[Posted], plan: Plan) -> Sequence[Posted]:
     if not known:
         raise BrokerError(
             f"application {plan.id} was never started at {plan.broker.address}. "
             "Start a worker first: `stream-dp worker FILE`"
         )
-    return SettingsHistory(plan.id, known)
+    return known
 
 
-def as_file(file: Path, posted: Posted) -> str:
-    """Return settings as the text of a file; each machine's own is as a file has it, variables not put in.
+def as_file(file: Path, known: Sequence[Posted], number: int) -> str:
+    """Return settings as the text of a file. The sections of each machine are those of a file, with its variables.
 
     Args:
         file: of the application.
-        posted: the settings.
+        known: all settings.
+        number: of the settings.
+
+    Raises:
+        ConfigError: there are no settings of this number.
     """
+    if number > len(known):
+        raise ConfigError(f"there are no settings {number}; the newest are {len(known)}", "--show")
+    posted = known[number - 1]
     own, _ = parse_yaml(file.read_text(encoding="utf-8"))
     data: dict[str, Data] = {key: value for key, value in own.items() if key not in ENTRIES}
     note = f", {' '.join(posted.note.split())}" if posted.note else ""
@@ -174,6 +155,340 @@ def as_file(file: Path, posted: Posted) -> str:
     return head + write_yaml({**data, **{name: escape(entries) for name, entries in posted.sections.items()}})
 
 
-def setting_json(setting: Setting) -> dict[str, Any]:
-    """A setting that changed, for machines."""
-    return {"path": setting.path, "change": setting.change, "before": setting.before, "after": setting.after}
+def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
+    """Return the plan in effect with some settings of a view changed.
+
+    Args:
+        before: in effect, as the plan of a file.
+        view: its name.
+        assignments: `KEY=VALUE` each.
+
+    Raises:
+        ConfigError: there is no such view, an assignment is wrong, or the outcome is no valid configuration.
+    """
+    raw: dict[str, Any] = copy.deepcopy(dict(before.raw))
+    named("view", view, raw["views"], "view")
+    for assignment in assignments:
+        key, sign, text = assignment.partition("=")
+        path = key.split(".")
+        if not sign or not all(path):
+            raise ConfigError("write KEY=VALUE, such as k=20 or window.grace=1m", assignment)
+        entry = raw["views"][view]
+        if path[0] == "levels":
+            _set_level(raw["ladders"], entry["ladder"], path, assignment, _value(assignment, text))
+            continue
+        is_start = path[0] == "audiences" and len(path) > 1 and not isinstance(entry.get("audiences"), Mapping)
+        _assign(raw if is_start else entry, path, _value(assignment, text))
+    return build_plan(raw, before.folder)
+
+
+def _set_level(ladders: dict[str, Any], name: str, path: Sequence[str], assignment: str, value: Data) -> None:
+    """Set the epsilon of a level of a ladder."""
+    if len(path) != 3 or path[2] != "epsilon" or value is None:
+        raise ConfigError('write a level and its epsilon: "levels.LEVEL.epsilon=1/2"', assignment)
+    levels = {level["level"]: level for level in ladders[name]}
+    if path[1] not in levels:
+        raise ConfigError(f"ladder {name} has no level {path[1]!r}; {unknown(path[1], levels)}", assignment)
+    levels[path[1]]["epsilon"] = value
+
+
+def _value(assignment: str, text: str) -> Data:
+    """Return a value as a file has it. An exact number stays as it is written: nothing here makes a float of it."""
+    try:
+        read, faults = parse_yaml(f"value: {text}")
+    except ConfigError:
+        read, faults = {}, []
+    if faults or read.keys() != {"value"}:
+        raise ConfigError("the value cannot be read as YAML; quote it for the shell", assignment)
+    return _exact(read["value"])
+
+
+def _exact(value: Data) -> Data:
+    match value:
+        case Inexact(text):
+            return text
+        case list():
+            return [_exact(one) for one in value]
+        case dict():
+            return {key: _exact(one) for key, one in value.items()}
+        case _:
+            return value
+
+
+def _assign(into: dict[str, Any], path: Sequence[str], value: Data) -> None:
+    *above, last = path
+    for part in above:
+        if not isinstance(into.get(part), dict):
+            into[part] = {}
+        into = into[part]
+    if value is None:
+        into.pop(last, None)
+    else:
+        into[last] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Start and reason of a change of settings.
+
+    Attributes:
+        from_ms: no window that begins earlier has the new settings; None: as soon as possible.
+        backfill: new views begin with windows that are over already.
+        note: why, for the history.
+        expect: the number that the settings in effect must have; None: any.
+    """
+
+    from_ms: int | None = None
+    backfill: bool = False
+    note: str = ""
+    expect: int | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A change of settings that is not posted yet.
+
+    Attributes:
+        log: the settings that were read.
+        before: the plan in effect, as that of a file.
+        after: the wanted plan, as that of a file.
+        proposal: what changes, from when on, at what price.
+        posted: the record that makes the change.
+        becomes: the plan after it, with every edition of every view.
+        ran: workers ran when it was made.
+        reverts: earlier changes that it reverts, in sentences.
+        new_topics: missing release topics that it needs.
+        rights: of the workers to the new topics.
+    """
+
+    log: SettingsLog
+    before: Plan
+    after: Plan
+    proposal: SettingsChange
+    posted: Posted
+    becomes: Plan
+    ran: bool
+    reverts: tuple[str, ...]
+    new_topics: tuple[str, ...]
+    rights: Rights
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        found = self.proposal
+        return {
+            "settings": self.posted.number - 1,
+            "posted": False,
+            "differs": plain(found.settings),
+            **plain({name: getattr(found, name) for name in ("views", "ledgers")}),
+            "former_editions": plain(found.former),
+            "warnings": found.warnings,
+            **{name: getattr(self, name) for name in ("new_topics", "rights", "reverts")},
+        }
+
+
+async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish) -> Draft:
+    """Prepare a change of the settings in effect; nothing is written.
+
+    Args:
+        local: the plan of a file of the application.
+        wanted: makes the wanted plan from the one in effect.
+        client: of its broker.
+        wish: from when on, and why.
+
+    Raises:
+        ConfigError: it is impossible, with every reason.
+        BrokerError: the application was never started, or the broker does not answer.
+        StateError: other settings are in effect than the wish expects.
+    """
+    log = SettingsLog(local, client)
+    await log.read()
+    known = _started(log.known, local)
+    before = plan_of(known[-1], local)
+    if wish.expect is not None and wish.expect != len(known):
+        raise StateError(_unexpected(wish.expect, known))
+    after = wanted(before)
+    holding = await asyncio.to_thread(plan_holding, known, local)
+    reports, now_ms = await look(holding, client), wall_clock_ms()
+    ran = bool(reports.running or reports.members)
+    situation = Situation(
+        now_ms=now_ms, holding=holding, clocks=_clocks(reports), workers=ran, statements=reports.statements
+    )
+    found = propose(before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
+    found.check()
+    posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
+    becomes = await asyncio.to_thread(plan_holding, [*known, posted], local)
+    return Draft(
+        log=log,
+        before=before,
+        after=after,
+        proposal=replace(found, former=tuple(former_editions(situation, becomes))),
+        posted=posted,
+        becomes=becomes,
+        ran=ran,
+        reverts=tuple(_reverted(known, after)),
+        new_topics=tuple(await _new_topics(before, after, client)),
+        rights=await _check_rights(holding, becomes, client) if found.settings else "enough",
+    )
+
+
+async def post_change(change: Draft) -> None:
+    """Post a change. It is in effect from the windows on that it names.
+
+    Args:
+        change: from `draft`.
+
+    Raises:
+        BrokerError: the broker does not answer.
+        StateError: other settings were posted first; nothing was changed.
+    """
+    if not await change.log.post(change.posted):
+        raise StateError(_overtaken(change.before, change.posted.number, change.log.known))
+
+
+async def _new_topics(before: Plan, after: Plan, client: Client) -> list[str]:
+    """Return the release topics of new views and audiences that are not known to exist."""
+    former, latter = (
+        [Topics.of(plan).release(view.view, audience) for view in plan.views.values() for audience in view.audiences]
+        for plan in (before, after)
+    )
+    needed = [topic for topic in latter if topic not in former]
+    try:
+        present = await client.describe(needed) if needed else {}
+    except AccessError:
+        return needed
+    return [topic for topic in needed if topic not in present]
+
+
+async def _check_rights(before: Plan, after: Plan, client: Client) -> Rights:
+    """Check that the accounts of the workers have the rights that a change needs.
+
+    Raises:
+        ConfigError: an account of the workers lacks rights.
+    """
+    former, latter = ({right[1:] for right in worker_rights(plan, "")} for plan in (before, after))
+    if latter <= former:
+        return "enough"
+    try:
+        entries = await client.entries()
+    except AccessError:
+        return "not visible"
+    if entries is None:
+        return "enough"
+    present = await client.describe({name for _, name, *_ in latter - former})
+    needed = [
+        right
+        for account in workers_known(before, entries)
+        for right in worker_rights(after, account)
+        if right[1:] not in former and not (right.operation == "Create" and right.name in present)
+    ]
+    if missing := lacking(needed, entries):
+        accounts = " ".join(f"--worker {quote(name)}" for name in dict.fromkeys(right.principal for right in missing))
+        tool = "\n".join(commands(missing, after.broker.address))
+        raise ConfigError(
+            "the workers' account lacks rights that these settings need. Ask an administrator to run "
+            f"`stream-dp acl FILE {accounts} --apply` with a FILE of these settings, or:\n{tool}",
+            "broker",
+        )
+    return "enough"
+
+
+def _clocks(reports: Reports) -> dict[str, int]:
+    """Return the clock of each view in its most advanced partition: as reported, plus the time since then."""
+    found: dict[str, int] = {}
+    for one in reports.said.values():
+        since_ms = min(max(0, reports.now_ms - one.reported_ms), SILENT_MS)
+        for part in one.partitions.values():
+            for view, status in part.views.items():
+                found[view] = max(found.get(view, 0), status.clock_ms + since_ms)
+    return found
+
+
+def _reverted(known: Sequence[Posted], after: Plan) -> Iterator[str]:
+    """Yield the earlier changes that a change reverts, newest first."""
+    wanted = {setting.path: setting for setting in differences(known[-1].sections, after.raw)}
+    for former, latter in reversed([*pairwise(known)]):
+        for made in differences(former.sections, latter.sections):
+            again = wanted.pop(made.path, None)
+            if again is not None and again.after == made.before:
+                note = f" ({latter.note})" if latter.note else ""
+                yield f"this reverts settings {latter.number}{note} of {moment(latter.at_ms)}: {again}"
+
+
+def _unexpected(expected: int, known: Sequence[Posted]) -> str:
+    """Return the message for other settings than expected."""
+    newest = known[-1]
+    words = f"Conflict: settings {newest.number} are in effect, not {expected}. Nothing was changed."
+    if expected < newest.number:
+        changed = differences(known[expected - 1].sections, newest.sections)
+        words += f" Since then: {'; '.join(map(str, changed)) or 'no setting differs'}."
+    return f"{words} Check what differs now and run the command again."
+
+
+def _overtaken(before: Plan, number: int, known: Sequence[Posted]) -> str:
+    """Return the message for other settings that were posted first."""
+    if number > len(known):
+        return "Conflict: the control topic was deleted or made again. Nothing was changed. Run the command again."
+    theirs = known[number - 1]
+    note = f" ({theirs.note})" if theirs.note else ""
+    changed = "; ".join(map(str, differences(before.raw, theirs.sections)))
+    return (
+        f"Conflict: settings {number}{note} were posted first, at {moment(theirs.at_ms)}: {changed}. Nothing was "
+        "changed. Check what differs now and run the command again."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Progress of posted settings: the workers that use them.
+
+    Attributes:
+        used_by: instances that use them, or later ones.
+        others: running instances that do not use them yet.
+        silent: number of group members without a report.
+        ran: workers ran when they were posted.
+        refusals: reason why an instance cannot use them, by instance.
+    """
+
+    used_by: tuple[str, ...]
+    others: tuple[str, ...]
+    silent: int
+    ran: bool
+    refusals: Mapping[str, str]
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that run."""
+        return len(self.used_by) + len(self.others) + self.silent
+
+    @property
+    def by_all(self) -> bool:
+        """True if every running worker uses them, or none ran."""
+        return not self.others and not self.silent and bool(self.used_by or not self.ran)
+
+
+async def rollout(change: Draft, client: Client) -> AsyncIterator[Rollout]:
+    """Follow the rollout of a posted change for at most a minute.
+
+    Args:
+        change: the change.
+        client: of the broker.
+
+    Yields:
+        The progress, whenever it changes; the last is the outcome.
+    """
+    before: Rollout | None = None
+    number = change.posted.number
+    for looks in range(1, MOST_LOOKS + 1):
+        reports = await look(change.becomes, client, accounts=False)
+        used_by = tuple(one.instance for one in reports.running if one.settings >= number)
+        others = tuple(one.instance for one in reports.running if one.settings < number)
+        refusals = {
+            one.instance: one.settings_error for one in reports.running if one.settings < number and one.settings_error
+        }
+        found = Rollout(used_by, others, max(0, reports.members - len(reports.running)), change.ran, refusals)
+        if found != before or looks == MOST_LOOKS:
+            yield found
+        if found.by_all:
+            return
+        before = found
+        await asyncio.sleep(LOOK_SECONDS)

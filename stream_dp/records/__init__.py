@@ -8,25 +8,20 @@ For programs that read release topics with a Kafka client of their own:
 * `Release`, `Refusal`, `LedgerEntry`: what records say. Every kind has a release of its own.
 """
 
-from importlib import import_module
-from typing import Any
+from stream_dp.records.codec import decode as parse
+from stream_dp.records.codec import decode_entry as parse_entry
+from stream_dp.records.history import History, Joiner
+from stream_dp.records.models import LedgerEntry, Refusal, Release
+from stream_dp.records.statement import LedgerStatement, read_statements
 
-_HOMES = {
-    "History": ("history", "History"),
-    "Joiner": ("history", "Joiner"),
-    "LedgerEntry": ("models", "LedgerEntry"),
-    "LedgerStatement": ("statement", "LedgerStatement"),
-    "Refusal": ("models", "Refusal"),
-    "Release": ("models", "Release"),
-    "parse": ("codec", "decode"),
-    "parse_entry": ("codec", "decode_entry"),
-    "read_statements": ("statement", "read_statements"),
-}
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    return getattr(import_module(f"stream_dp.records.{module}"), attribute)
+__all__ = [
+    "History",
+    "Joiner",
+    "LedgerEntry",
+    "LedgerStatement",
+    "Refusal",
+    "Release",
+    "parse",
+    "parse_entry",
+    "read_statements",
+]

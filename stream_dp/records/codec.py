@@ -17,7 +17,7 @@ import msgspec
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
-from stream_dp.kinds.registry import KINDS
+from stream_dp.records.by_kind import RELEASES
 from stream_dp.records.models import SCHEMA_VERSION, LedgerEntry, Part, Refusal, Release, TimeRange
 from stream_dp.windows.encoding import cut
 
@@ -28,18 +28,18 @@ AnyRecord = Release | Refusal
 
 
 def _of_known_kind(refusal: Refusal) -> Refusal:
-    if refusal.kind not in KINDS:
+    if refusal.kind not in RELEASES:
         raise ValueError(f"kind: no kind is named {refusal.kind!r}")
     return refusal
 
 
 _REFUSAL: Any = Annotated[Refusal, AfterValidator(_of_known_kind)]
-_RELEASE: Any = Annotated[reduce(or_, (kind.release for kind in KINDS.values())), Field(discriminator="kind")]
+_RELEASE: Any = Annotated[reduce(or_, RELEASES.values()), Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[_RELEASE | _REFUSAL, Field(discriminator="type")])
 _ENTRIES: TypeAdapter[LedgerEntry] = TypeAdapter(LedgerEntry)
 _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
     "record": ("Record of a topic <application>.releases.<view>.<audience>", _ADAPTER),
-    **{kind.name: (kind.title, TypeAdapter(kind.release)) for kind in KINDS.values()},
+    **{kind: (release.title, TypeAdapter(release)) for kind, release in RELEASES.items()},
     "refusal": ("Refusal of a release", TypeAdapter(_REFUSAL)),
     "entry": ("Entry of the operators' topic <application>-accounts", _ENTRIES),
 }
@@ -216,7 +216,7 @@ def schema(name: str) -> dict[str, Any]:
     for part in (body, *body.get("$defs", {}).values()):
         part.pop("additionalProperties", None)
         if part.get("title") == Refusal.__name__:
-            part["properties"]["kind"]["enum"] = list(KINDS)
+            part["properties"]["kind"]["enum"] = list(RELEASES)
     return {
         **body,
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
@@ -42,14 +42,22 @@ class PublicRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+DecimalText = Annotated[str, Field(pattern=_DECIMAL)]
+"""A number whose exact value is no short fraction, or no fraction: text, so that no reader of JSON rounds it."""
+
+
 class Amount(PublicRecord):
-    """An exact number, and a decimal for the eye."""
+    """A number that need not be whole: its exact value, and a decimal for the eye.
+
+    Records write numbers in three forms. A whole number is a number of JSON. Any other is one of these; or, where its
+    exact value is no short fraction, a decimal text, rounded as its field says.
+    """
 
     exact: str = Field(pattern=_RATIONAL, description='The number itself, "p/q" in lowest terms or "p".')
     decimal: str = Field(
         pattern=_DECIMAL,
-        description="The number in at most 12 significant digits: rounded up where it is a cost or a budget, "
-        "rounded down where it is what a ledger has left.",
+        description="The number in at most 12 significant digits: rounded down where it is what a ledger has left, "
+        "a gap or a margin, else rounded up.",
     )
 
     @property
@@ -146,6 +154,26 @@ class Level(PublicRecord):
     )
 
 
+class Noise(PublicRecord):
+    """The law of the noise of a count, before it is decided which keys are shown."""
+
+    distribution: Literal["discrete laplace"] = Field(
+        description="Noise is a whole number k, with probability (1 - a) / (1 + a) * a^|k|, where a is `ratio`. A "
+        "count of a record with `panes` or `blocks` has the sum of so many of them, which are independent. The noise "
+        "of different keys is independent, and so is that of windows that do not overlap. That of revisions of one "
+        "window, of totals since one start, of windows that overlap, and of other audiences' counts, may not be."
+    )
+    ratio: Amount = Field(
+        description="a, exactly as it is drawn, a fraction over a power of two: every further step away from 0 is a "
+        "times as likely. So the noise of a count without `panes` and `blocks` is more than t away from 0 with "
+        "probability 2 * a^(t + 1) / (1 + a)."
+    )
+    scale: DecimalText = Field(
+        description="Decimal text: 1 / ln(1/a), which is no fraction, rounded up. Probabilities are proportional "
+        "to e^(-|k| / scale).",
+    )
+
+
 class AccountPart(PublicRecord):
     """A part of a ledger's budget, with an account of its own."""
 
@@ -189,7 +217,10 @@ class ItemCount(PublicRecord):
     """A key and its noisy count."""
 
     item: str = Field(description="The key.")
-    count: int = Field(description="Number of users who had the key in the window, with the level's noise.")
+    count: int = Field(
+        description="Number of users who had the key in the window, with the level's noise; it may be negative where "
+        "no minimum count says which keys are shown."
+    )
 
 
 class Publication(PublicRecord):
@@ -200,8 +231,8 @@ class Publication(PublicRecord):
     view: str = Field(description="Name of the view.")
     edition: int = Field(
         ge=1,
-        description="Number of the settings of the view that the window was made with, 1 for those that it began with. "
-        "An operator may change them while it runs: levels, bounds, the length of windows, even the kind. Each "
+        description="Number of the edition of the view that the window was made with, 1 for the one that it began "
+        "with. An operator may change them while it runs: levels, bounds, the length of windows, even the kind. Each "
         "window is made with one edition, which every revision of it names.",
     )
     audience: str = Field(description="The group of readers this record is for.")
@@ -234,14 +265,20 @@ class Part(PublicRecord):
 
 
 class Release(Publication):
-    """Fields of every release; a kind adds its own, and describes its items."""
+    """Fields of every release; a kind adds its own, and describes its items (`records.by_kind`).
 
+    Attributes:
+        title: what a record of the kind is, for the schema.
+    """
+
+    title: ClassVar[str]
     type: Literal["release"] = Field(
         description="A release; of one window, with the same start and end, a higher revision replaces a lower one. It "
         "is finer and contains all information of the lower one: of several use the highest alone, no average of them.",
     )
     kind: str = Field(description="Release kind of the view.")
     level: Level = Field(description="The level of the counts' noise.")
+    noise: Noise = Field(description="The law of that noise, for intervals with another confidence.")
     noise_interval_95: int = Field(
         ge=0,
         description="Half width: the noise of the count of a key that was named beforehand lies in plus or minus this "
@@ -278,6 +315,7 @@ class Release(Publication):
 
 
 Reason = Literal["budget", "lost"]
+Refused = Literal["window", "sharpening"]
 
 
 class Refusal(Publication):
@@ -287,7 +325,8 @@ class Refusal(Publication):
     which the ledger paid for in the period, those of other views and audiences too, have left the view less than
     `requested` in one entry, beside what is kept for other views. What a selection costs depends on the data. A
     refusal is a function of such costs, the configuration and the grants, so the ledger's guarantee covers it; no
-    audience's `privacy` counts it. What was lost was lost whatever the events say.
+    audience's `privacy` counts it. If it refuses the window and is not final, it also reveals that the window was drawn
+    for others. What was lost was lost whatever the events say.
     """
 
     type: Literal["refusal"] = Field(description="A refusal; releases made before stay as they are.")
@@ -298,6 +337,16 @@ class Refusal(Publication):
         "does not cover `requested`; some may be kept for other views. lost: counts of the window were lost by a "
         "failure of the system before it was released, or events that it may need were deleted before they were "
         "counted; `requested` is zero."
+    )
+    refuses: Refused = Field(
+        description="window: this audience has no release of the window. sharpening: it has one, which stays valid, "
+        "and a sharper revision is refused."
+    )
+    final: bool = Field(
+        description="true: the window was released to nobody and never will be, whatever is granted. false: `level` "
+        "may still be released while the window is retained: a later grant, or an unlock by age, asks for it again, "
+        "or it is free because another audience got the window as fine. Nothing promises that it will be; where it "
+        "is, the release has this revision or a higher one."
     )
     requested: PrivacyCost = Field(
         description="The cost that the ledger does not cover: of a window its worst case, released to all its "
@@ -336,7 +385,7 @@ class LedgerEntry(PublicRecord):
     type: Literal["charge", "refusal"] = Field(description="charge: it was paid and released; refusal: it was not.")
     ledger: Account = Field(description="The account.")
     view: str = Field(description="The view.")
-    edition: int = Field(ge=1, description="Number of the settings of the view that the window was made with.")
+    edition: int = Field(ge=1, description="Number of the edition of the view that the window was made with.")
     window: TimeRange = Field(description="The window.")
     requested: PrivacyCost = Field(description="Worst-case cost that the call asked the ledger for.")
     remaining: PrivacyCost = Field(description="Budget that remained after the call, in the entries of the caps.")

@@ -1,1 +1,1 @@
-"""The plan of an application (checked once, at start), the release engine, and the public record models."""
+"""The release engine: everything that a partition keeps of its windows, and what is released, sharpened and expires."""

@@ -29,38 +29,46 @@ so a new shape must not be chosen by what was released (`accounting.ledger`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import reduce
+from types import MappingProxyType
+from typing import Self
 
-from stream_dp.accounting import Cost, Ledger, cancel, commit, encode, write_off
-from stream_dp.config.plan import LedgerPlan, ViewPlan
+import msgspec
+
+from stream_dp.accounting import (
+    Cost,
+    Ledger,
+    Overdraft,
+    cancel,
+    commit,
+    decode_cost,
+    encode_cost,
+    reserve,
+    write_off,
+)
+from stream_dp.accounting import decode as decode_ledger
+from stream_dp.accounting import encode as encode_ledger
+from stream_dp.accounting.ledger import Rational
+from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
 from stream_dp.config.shares import Shares, most_of
+from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases.pieces import stored_table
-from stream_dp.releases.rows import (
-    LEDGER,
-    RESERVATION,
-    Call,
-    WindowRow,
-    charged_rows,
-    ledger_key,
-    period_of,
-    population_of,
-    promise_rows,
-    read_ledgers,
-    repairs,
-    reservation_key,
-    reserved_rows,
-    shares_row,
-    stored_promise,
-    stored_shares,
-    stored_window,
-)
+from stream_dp.releases.rows import LEDGER, PROMISE, RESERVATION, SHARES, Call, Change, WindowRow, stored_window
 from stream_dp.windows.effects import Commit, Effect, Rows
-from stream_dp.windows.encoding import after
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.encoding import after, decode, encode, moment, moment_at
+from stream_dp.windows.shapes.shape import Interval
+from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import view_of
+
+_PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
+_END_AT = _PERIOD_AT + len(moment(0))
+_LEDGER_BYTES = _END_AT + len(moment(0))
+
+NO_SHARES: Mapping[str, Cost] = MappingProxyType({})
 
 
 def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
@@ -99,6 +107,144 @@ class Balance:
     left: Cost
     room: Cost
     shares: Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Outcome of a call of a ledger.
+
+    Attributes:
+        ledger: the ledger after the step.
+        balance: what its period has left after it, and for whom.
+        requested: the call's cost at worst.
+        shares: privacy loss of each audience, alone, by the call; none where it was refused.
+    """
+
+    ledger: Ledger
+    balance: Balance
+    requested: Cost = Cost.ZERO
+    shares: Mapping[str, Cost] = field(default_factory=dict)
+
+
+class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Promise of a ledger in a period. It is in effect until the period ends, whatever is configured since.
+
+    Caps have to be fixed before the first draw (`accounting.ledger`), so this row is written before the first
+    reservation, and all records of the period print it.
+    """
+
+    epsilon: Rational
+    delta: Rational
+    parts: dict[str, tuple[Rational, Rational, Rational]]
+    """By name: epsilon, slack and cap."""
+
+    @classmethod
+    def of(cls, ledger: LedgerPlan) -> Self:
+        """Return the promise of a ledger that is planned like this."""
+        total = ledger.total
+        parts = {
+            name: (str(part.epsilon), str(part.slack), str(part.cap)) for name, part in sorted(ledger.parts.items())
+        }
+        return cls(str(total.epsilon), str(total.delta), parts)
+
+    def plan(self, ledger: LedgerPlan, period: Interval, budget: Cost) -> LedgerPlan:
+        """A ledger as it is planned today, but for the period, what it promises and the caps that keep that."""
+        total = Cost(Fraction(self.epsilon), Fraction(self.delta))
+        parts = {name: PartPlan(*map(Fraction, part)) for name, part in self.parts.items()}
+        return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), parts=parts)
+
+
+class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Budget kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
+
+    kept: dict[str, bytes]
+    """By view, the encoded cost."""
+
+
+def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
+    """The row of a view's ledger in the configured period of a window: of one that is released it holds all."""
+    period = view.ledger.periods.interval(start_ms)
+    return LEDGER + view.ledger.fingerprint + moment(period.start_ms) + moment(period.end_ms)
+
+
+def population_of(ledger: bytes) -> bytes:
+    """Return the prefix of the keys of all ledgers of a population, by one of them."""
+    return ledger[:_PERIOD_AT]
+
+
+def period_of(ledger: bytes) -> Interval:
+    """The period that a ledger is about, by the key of its row.
+
+    Raises:
+        StateError: it is no key of a ledger.
+    """
+    if len(ledger) != _LEDGER_BYTES:
+        raise StateError("a stored ledger has a damaged key")
+    return Interval(moment_at(ledger, _PERIOD_AT), moment_at(ledger, _END_AT))
+
+
+def promise_key(ledger: bytes) -> bytes:
+    """The row of what a period promises, by the key of its ledger."""
+    return PROMISE + ledger[len(LEDGER) :]
+
+
+def shares_key(ledger: bytes) -> bytes:
+    """The row of what is kept for the views in a period, by the key of its ledger."""
+    return SHARES + ledger[len(LEDGER) :]
+
+
+def reservation_key(ledger: bytes, call: str) -> bytes:
+    """The row of an open reservation, by the key of its ledger."""
+    return RESERVATION + ledger[len(LEDGER) :] + call.encode()
+
+
+def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[Change]:
+    """Return the rows of a reservation: the ledger comes first, so that no reservation is stored without one.
+
+    Before the first of a period stand its promise and its shares.
+    """
+    return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
+
+
+def shares_row(key: bytes, shares: Shares) -> Change:
+    """Return the row of what a period keeps for each view."""
+    return shares_key(key), encode(SharesRow({name: encode_cost(cost) for name, cost in sorted(shares.kept.items())}))
+
+
+def _beside(key: bytes, rows: Rows, what: str) -> bytes:
+    """Return a row that is stored before a ledger.
+
+    Raises:
+        StateError: it is not stored.
+    """
+    stored = rows.get(key)
+    if stored is None:
+        raise StateError(f"a ledger is stored, and not what its period {what}")
+    return stored
+
+
+def charged_rows(key: bytes, ledger: Ledger) -> list[Change]:
+    """Return the rows of the last finished call: its charge comes first, so that it is in one of both rows."""
+    return [(key, encode_ledger(ledger)), (reservation_key(key, ledger.last), None)]
+
+
+def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
+    """The ledgers among rows, by key, with their open reservations.
+
+    Raises:
+        StateError: one of them is damaged, overdrawn or of another version, or a reservation has no ledger.
+    """
+    stored: dict[bytes, bytes] = {}
+    reservations: dict[bytes, list[tuple[str, bytes]]] = {}
+    for key, value in rows:
+        if key.startswith(LEDGER):
+            stored[key] = value
+        elif key.startswith(RESERVATION):
+            of = LEDGER + key[len(RESERVATION) : _LEDGER_BYTES]
+            reservations.setdefault(of, []).append((key[_LEDGER_BYTES:].decode(), value))
+    if not reservations.keys() <= stored.keys():
+        raise StateError("something is reserved in a ledger that is not stored")
+    return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}
 
 
 class Accounts:
@@ -234,47 +380,76 @@ class Accounts:
             found = self._overlaps[key] = [other for other in found if period_of(other).overlaps(period)]
         return found
 
-    def reserved_rows(self, view: ViewPlan, key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
-        """Return the rows that a reservation changes; the first of a period fixes what the period promises."""
-        return [*self._promise(view, key), *reserved_rows(key, ledger, call)]
+    def booking(
+        self, view: ViewPlan, start_ms: int, requested: Cost = Cost.ZERO, shares: Mapping[str, Cost] = NO_SHARES
+    ) -> Booking:
+        """Return the outcome of the call that the ledger of a window carried out or refused just now."""
+        return Booking(self.of(view, start_ms)[1], self.balance(view, start_ms), requested, shares)
 
-    def keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
+    def reserve(self, view: ViewPlan, call: Call, cost: Cost) -> list[Change] | None:
+        """Reserve the worst-case cost of a call.
+
+        Returns:
+            The rows to store before anything is drawn; the first of a period fix what the period promises. None if the
+            ledger cannot pay.
+        """
+        key, ledger = self.of(view, call.start_ms)
+        reserved = reserve(ledger, str(call), cost, self.room(view, call.start_ms))
+        if isinstance(reserved, Overdraft):
+            return None
+        changed = [*self._promise(view, key), *reserved_rows(key, reserved, str(call))]
+        self._keep(view, key, reserved)
+        return changed
+
+    def charge(self, view: ViewPlan, call: Call, cost: Cost, shares: Mapping[str, Cost]) -> list[Change]:
+        """Charge a call that was reserved for; the rows to store behind what it paid for."""
+        key, reserved = self.of(view, call.start_ms)
+        paid = commit(reserved, str(call), cost, shares, view=view.view)
+        self._keep(view, key, paid)
+        return charged_rows(key, paid)
+
+    def _keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
         """Go on with a ledger as it is after a step."""
         self._ledgers[key] = ledger
         if key not in self._begun:
             self._begun[key] = view.ledger
             self._overlaps.clear()
 
-    def charge_lost(self, view: ViewPlan, start_ms: int, cost: Cost) -> list[tuple[bytes, bytes | None]]:
+    def charge_lost(self, view: ViewPlan, start_ms: int, cost: Cost) -> list[Change]:
         """Spend what was paid in the period of a window and is forgotten, at worst: the rows that this changes."""
         key, ledger = self.of(view, start_ms)
         paid = write_off(ledger, cost, view=view.view)
-        changed = [*self._promise(view, key), (key, encode(paid))]
-        self.keep(view, key, paid)
+        changed = [*self._promise(view, key), (key, encode_ledger(paid))]
+        self._keep(view, key, paid)
         return changed
 
-    def _promise(self, view: ViewPlan, key: bytes) -> list[tuple[bytes, bytes | None]]:
+    def _promise(self, view: ViewPlan, key: bytes) -> list[Change]:
         """Return the rows that a period begins with; none where it has begun."""
-        return [] if key in self._begun else promise_rows(key, view.ledger, self._shared(key, view))
+        if key in self._begun:
+            return []
+        return [(promise_key(key), encode(PromiseRow.of(view.ledger))), shares_row(key, self._shared(key, view))]
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
         stored = [*rows.scan(LEDGER, after(LEDGER)), *rows.scan(RESERVATION, after(RESERVATION))]
         for key, ledger in read_ledgers(stored).items():
-            changes = repairs(key, ledger, rows)
+            ended = reservation_key(key, ledger.last)  # a crash between the rows of `charged_rows` left it there
+            changes: list[Change] = [] if rows.get(ended) is None else [(ended, None)]
             self._ledgers[key] = self._settled(key, ledger, changes, rows)
             if changes:
                 yield Commit(changes)
         for plan in {view.ledger.fingerprint: view.ledger for view in self._views.values()}.values():
             for key in [key for key in self._ledgers if key.startswith(LEDGER + plan.fingerprint)]:
                 period, budget = period_of(key), self._ledgers[key].budget
-                self._begun[key] = stored_promise(key, rows).plan(plan, period, budget)
-                kept = stored_shares(key, rows)
+                promise = decode(PromiseRow, _beside(promise_key(key), rows, "promises"))
+                self._begun[key] = promise.plan(plan, period, budget)
+                begun_with = decode(SharesRow, _beside(shares_key(key), rows, "keeps for each view"))
+                kept = {name: decode_cost(value) for name, value in begun_with.kept.items()}
                 shares = self._shares[key] = self._stored(key, budget, kept)
                 if shares.kept != kept:  # for good: what is free may be taken, and nobody gets it back
                     yield Commit([shares_row(key, shares)])
 
-    def _settled(self, key: bytes, ledger: Ledger, changes: list[tuple[bytes, bytes | None]], rows: Rows) -> Ledger:
+    def _settled(self, key: bytes, ledger: Ledger, changes: list[Change], rows: Rows) -> Ledger:
         """A ledger without the reservations that are about a configured view, and what that changes."""
         for call in map(Call.parse, sorted(ledger.reserved)):
             view, row = self._views.get(call.view), stored_window(call.view, call.start_ms, rows)

@@ -12,20 +12,20 @@ that nobody asked for: a grant asks. Whoever was withheld or refused a window ge
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from stream_dp.config.models import NO_LEVEL
+from stream_dp.config.file_schema import NO_LEVEL
 from stream_dp.config.plan import ViewPlan
-from stream_dp.control.grants import Order, Scope
+from stream_dp.control.grant_records import Order, Scope, covers
 from stream_dp.errors import StateError
-from stream_dp.releases.pieces import Change
-from stream_dp.releases.rows import CLEARANCE, NOTHING, WINDOW, ViewRow, WindowRow, stored_window
-from stream_dp.windows.durations import Slots
-from stream_dp.windows.effects import Rows
-from stream_dp.windows.encoding import after, decode, encode, text, window_start
+from stream_dp.releases.rows import CLEARANCE, NOTHING, Change, WindowRow, stored_window, stored_windows
+from stream_dp.windows.encoding import after, decode, encode, text
+
+if TYPE_CHECKING:
+    from stream_dp.releases.partition_state import PartitionState
 
 _NEVER = -(1 << 62)
 """Before every window."""
@@ -75,33 +75,11 @@ class ClearanceRow(msgspec.Struct, array_like=True):
     """Those that wait, and those that decide what may be seen of a window that is retained or to come; oldest first."""
 
 
-class UnlockRow(msgspec.Struct, array_like=True):
-    """Progress of an unlock through the windows of a view."""
-
-    marks: dict[str, int]
-    """By audience, time and level of an unlock: start of the first window that is still to be looked at."""
-
-
-class LeftoverRow(msgspec.Struct, array_like=True):
-    """Progress of spending a ledger's leftover budget on sharper releases of a view."""
-
-    done_ms: int
-    """The last time of the grid that is carried out."""
-    at_ms: int | None = None
-    """The one that is being carried out."""
-    before_ms: int = 0
-    """Of that: windows that start before this are still to be looked at."""
-
-
 def clearance_audience(key: bytes) -> str:
     """The audience of a clearance row."""
     if len(key) != 2 + key[1]:
         raise StateError("a stored clearance has a damaged key")
     return key[2:].decode()
-
-
-LOOKED_AT_ONCE = 500
-"""Windows that one step looks at: between two steps the runtime looks whether the partition is still its own."""
 
 
 class SharpeningRequest(NamedTuple):
@@ -142,7 +120,7 @@ class SharpeningRequests(Protocol):
     def waits(self) -> bool:
         """True if there may be a request, or progress to store."""
 
-    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
+    def requests(self) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
         """Yield the requests, each with the stored row of its window; those that are taken are run at once."""
 
     def progress(self) -> list[Change]:
@@ -165,21 +143,9 @@ class Clearances:
         withheld: by audience that came later, the views with a retained window that would cost something.
     """
 
-    def __init__(
-        self, views: Mapping[str, ViewPlan], marks: Mapping[str, ViewRow], readable: Collection[str], slots: Slots
-    ) -> None:
-        """Set up the clearances; `load` makes them ready.
-
-        Args:
-            views: the views, by name.
-            marks: by view, how far its releases have come.
-            readable: ids of the keys that are not retired: nobody sees a window of another one finer.
-            slots: when records leave.
-        """
-        self._views = views
-        self._marks = marks
-        self._readable = readable
-        self._slots = slots
+    def __init__(self, state: PartitionState) -> None:
+        """Set up the clearances of the views of a partition; `load` makes them ready."""
+        self._state = state
         self._rows: dict[str, ClearanceRow] = {}
         self._sharpening: dict[str, deque[_Candidate]] = {}
         """By audience: windows that its grants have to sharpen, or that it came later than, oldest first in a view; and
@@ -189,17 +155,17 @@ class Clearances:
         self._later_ms = 0
         """The slot of what audiences came later than."""
 
-    def load(self, rows: Rows, now_ms: int) -> None:
+    def load(self, now_ms: int) -> None:
         """Read the grants; go on with those that are not carried out. What audiences came later than leaves at a slot.
 
         Call `queue_catch_up` for every window then.
         """
-        self._later_ms = self._slots.after(now_ms)
-        for key, value in rows.scan(CLEARANCE, after(CLEARANCE)):
+        self._later_ms = self._state.slots.after(now_ms)
+        for key, value in self._state.rows.scan(CLEARANCE, after(CLEARANCE)):
             self._rows[clearance_audience(key)] = decode(ClearanceRow, value)
         for audience, row in self._rows.items():
             if any(grant.open for grant in row.grants):
-                self._sharpening[audience] = self._lacking(audience, rows)
+                self._sharpening[audience] = self._lacking(audience)
 
     def queue_catch_up(self, view: ViewPlan, start_ms: int, row: WindowRow) -> None:
         """Queue a window for audiences that came later or were refused it, and may have it without an open grant."""
@@ -239,18 +205,17 @@ class Clearances:
             if free is not None and free.grant is None and not free.follows:
                 self._add(audience, _Candidate(view, start_ms, slot_ms))
 
-    def queue_overlapping(self, request: SharpeningRequest, had: int, rows: Rows) -> None:
+    def queue_overlapping(self, request: SharpeningRequest, had: int) -> None:
         """Queue later windows with a pane that became finer: up to the first that is no finer than it was.
 
         Args:
             request: what made the pane finer.
             had: index of the level that the audience had of it.
-            rows: the partition's table, with what was changed.
         """
         view, start_ms, audience, _, slot_ms, *_ = request
         for number in range(1, view.most_panes):
             at = view.window.shape.next(start_ms, number)
-            row = stored_window(view.name, at, rows)
+            row = stored_window(view.name, at, self._state.rows)
             if row is None or row.states.get(audience, NOTHING).level <= had:
                 return
             if row.level(audience) < row.states[audience].level:
@@ -288,7 +253,7 @@ class Clearances:
 
     def _is_there(self, row: WindowRow) -> bool:
         """Return True if a window can be made finer: it was released, and its key is not retired."""
-        return not row.refused and row.key_id in self._readable
+        return not row.refused and row.key_id in self._state.secrets
 
     def _deciding(self, view: ViewPlan, audience: str, start_ms: int) -> GrantRow | None:
         """The grant that decides what an audience may see of a window, None if it is the configuration.
@@ -324,15 +289,13 @@ class Clearances:
         if lacks and (level <= row.finest or not view.window.pays(start_ms)):
             return SharpeningRequest(view, start_ms, audience, level, slot_ms)
         has = min(has, self.most(view, audience, start_ms))
-        return (
-            SharpeningRequest(view, start_ms, audience, has, slot_ms, follows=True)
-            if row.level(audience) < has
-            else None
-        )
+        if row.level(audience) < has:
+            return SharpeningRequest(view, start_ms, audience, has, slot_ms, follows=True)
+        return None
 
     # -- taking grants ----------------------------------------------------------------------------------------
 
-    def take(self, order: Order, rows: Rows, now_ms: int) -> list[Change]:
+    def take(self, order: Order, now_ms: int) -> list[Change]:
         """Take a grant, or let one that waits be forgotten; the rows to store, none if the order is known."""
         row = self._rows.get(order.audience) or ClearanceRow(-1, [])
         if row.number >= order.number:
@@ -346,7 +309,7 @@ class Clearances:
             grant = GrantRow(order.number, order.id, order.level, order.scope, time_ms)
             row.grants = sorted([*row.grants, grant], key=lambda one: one.rank)
             if order.at_ms is None:
-                self._carry_out(order.audience, grant, rows, self._slots.after(now_ms))
+                self._carry_out(order.audience, grant, self._state.slots.after(now_ms))
         return [self._stored(order.audience)]
 
     @property
@@ -355,35 +318,37 @@ class Clearances:
         waiting = [grant.time_ms for row in self._rows.values() for grant in row.grants if grant.slot_ms is None]
         return min(waiting, default=None)
 
-    def carry_out(self, rows: Rows, now_ms: int) -> list[Change]:
+    def carry_out(self, now_ms: int) -> list[Change]:
         """Let the grants begin whose time has come; the rows to store."""
         changed = []
         for audience, row in self._rows.items():
             due = [grant for grant in row.grants if grant.slot_ms is None and grant.time_ms <= now_ms]
             for grant in due:
-                self._carry_out(audience, grant, rows, self._slots.after(grant.time_ms))
+                self._carry_out(audience, grant, self._state.slots.after(grant.time_ms))
             changed += [self._stored(audience)] if due else []
         return changed
 
-    def _carry_out(self, audience: str, grant: GrantRow, rows: Rows, slot_ms: int) -> None:
+    def _carry_out(self, audience: str, grant: GrantRow, slot_ms: int) -> None:
         grant.slot_ms, grant.open = slot_ms, True
         if grant.scope.windows != "all":
             grant.turns = {
-                name: self._marks[name].next_ms for name, view in self._views.items() if _concerns(grant, view)
+                name: self._state.marks[name].next_ms
+                for name, view in self._state.views.items()
+                if _concerns(grant, view)
             }
         row = self._rows[audience]
         row.grants = [one for one in row.grants if one.slot_ms is None or one.open or self._decides(one, row)]
-        self._sharpening[audience] = self._lacking(audience, rows)
+        self._sharpening[audience] = self._lacking(audience)
 
     def _decides(self, grant: GrantRow, row: ClearanceRow) -> bool:
         """Return True if a grant may still decide something of a window that is retained or to come."""
         newer = [one for one in row.grants if one.slot_ms is not None and one.rank > grant.rank]
-        for view in self._views.values():
+        for view in self._state.views.values():
             if _concerns(grant, view):
                 first, until = grant.starts(view.name)
-                kept = self._marks[view.name].kept_ms
+                kept = self._state.marks[view.name].kept_ms
                 over = until is not None and until <= kept
-                covered = any(_covers(one.starts(view.name), (first, until)) for one in newer if _concerns(one, view))
+                covered = any(covers(one.starts(view.name), (first, until)) for one in newer if _concerns(one, view))
                 if not over and not covered:
                     return True
         return False
@@ -395,14 +360,14 @@ class Clearances:
         """True if an audience has to get something."""
         return bool(self._sharpening)
 
-    def requests(self, rows: Rows) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
+    def requests(self) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
         """Yield the requests of the first audience that waits, window by window."""
         audience, windows = next(iter(self._sharpening.items()))
         if not windows:
             self._finish(audience)
         while windows:
             view, start, slot_ms = windows.popleft()
-            row = stored_window(view.name, start, rows)
+            row = stored_window(view.name, start, self._state.rows)
             request = None if row is None else self._request(view, audience, start, row, slot_ms)
             if not windows:
                 self._finish(audience)
@@ -424,14 +389,12 @@ class Clearances:
         self._changed.clear()
         return changed
 
-    def _lacking(self, audience: str, rows: Rows) -> deque[_Candidate]:
+    def _lacking(self, audience: str) -> deque[_Candidate]:
         found: deque[_Candidate] = deque()
-        for view in self._views.values():
+        for view in self._state.views.values():
             if audience in view.audiences:
-                prefix = WINDOW + text(view.name)
-                for key, value in rows.scan(prefix, after(prefix)):
-                    start = window_start(WINDOW, view.name, key)
-                    if self._request(view, audience, start, decode(WindowRow, value), self._later_ms):
+                for start, row in stored_windows(view.name, self._state.rows):
+                    if self._request(view, audience, start, row, self._later_ms):
                         found.append(_Candidate(view, start, self._later_ms))
         return found
 
@@ -449,10 +412,3 @@ def _concerns(grant: GrantRow, view: ViewPlan) -> bool:
     """Return True if a carried-out grant is about windows of a view, at a level that its ladder has, or at none."""
     named = not grant.scope.views or view.view in grant.scope.views
     return named and (grant.level == NO_LEVEL or view.level_index(grant.level) is not None)
-
-
-def _covers(wide: tuple[int | None, int | None], narrow: tuple[int | None, int | None]) -> bool:
-    """Tell whether an interval of starts has all of another; None is no bound."""
-    (first, until), (other_first, other_until) = wide, narrow
-    begins = first is None or (other_first is not None and first <= other_first)
-    return begins and (until is None or (other_until is not None and other_until <= until))

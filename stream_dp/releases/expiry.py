@@ -2,7 +2,7 @@
 
 A window expires when a window of its view is stored that starts more than the retention behind it: by the schedule of
 the view, whatever is counted, and whether windows are released or refused. Of a view that was taken out, it is when
-such a window would have been over (`ViewDefinitions.aged`). Then, oldest first,
+such a window would have been over (`PartitionState.aged`). Then, oldest first,
 
 1. its row is marked and its last departure added, one tombstone for every key of its records (`Retention.expire`).
    From here on nothing is read of it: the row names no key any more;
@@ -31,18 +31,19 @@ is published, and statements are made of entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.records.codec import record_keys
-from stream_dp.releases.pieces import Change, Removal, forgotten_table, leave
-from stream_dp.releases.publication import extent_of
-from stream_dp.releases.rows import TABLE, WINDOW, AudienceState, ViewRow, WindowRow
+from stream_dp.releases.partition_state import PartitionState
+from stream_dp.releases.pieces import Removal, forgotten_table, leave
+from stream_dp.releases.publication import Destinations, extent_of
+from stream_dp.releases.rows import TABLE, WINDOW, AudienceState, Change, WindowRow, stored_windows
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Step
-from stream_dp.windows.encoding import after, decode, encode, window_key, window_start
+from stream_dp.windows.encoding import after, encode, window_key
 
 EXPIRED_AT_ONCE = 8
 """Windows that one step marks, in one commit."""
@@ -51,15 +52,10 @@ EXPIRED_AT_ONCE = 8
 class Retention:
     """Retention of one partition: finds the windows that are past it."""
 
-    def __init__(self, marks: Mapping[str, ViewRow], topic: Callable[[str, str], str]) -> None:
-        """Set up the retention; it knows of the windows of a view behind `begin`.
-
-        Args:
-            marks: by view, how far its releases have come.
-            topic: the public topic of a view and an audience.
-        """
-        self._marks = marks
-        self._topic = topic
+    def __init__(self, state: PartitionState, destinations: Destinations) -> None:
+        """Set up the retention; it knows of the windows of a view behind `begin`."""
+        self._state = state
+        self._destinations = destinations
         self._oldest: dict[str, int] = {}
         """By view: no window before this one has still to be marked."""
 
@@ -73,7 +69,7 @@ class Retention:
 
     def due_ms(self, view: ViewPlan) -> int | None:
         """When the next window of a view that was taken out expires by the wall clock, None if none does."""
-        mark, oldest, shape = self._marks[view.name], self._oldest[view.name], view.window.shape
+        mark, oldest, shape = self._state.marks[view.name], self._oldest[view.name], view.window.shape
         if not view.is_removed or oldest >= min(mark.published_ms, mark.next_ms):
             return None
         return shape.end(shape.first_from(oldest + view.window.kept_ms + 1))
@@ -84,30 +80,28 @@ class Retention:
         A pane stays as long as a retained window needs it. A definition that is over goes by the windows of the one
         that took its place (`Releasing`).
         """
-        mark = self._marks[view.name]
+        mark = self._state.marks[view.name]
         newest = view.window.shape.next(mark.next_ms, -1)
-        is_over = view.until_ms is not None and mark.next_ms >= view.until_ms
+        is_over = self._state.is_over(view)
         return min(mark.kept_ms, mark.published_ms, mark.kept_ms if is_over else newest - view.window.kept_ms)
 
-    def expire(self, view: ViewPlan, slot_ms: int, rows: Rows) -> Step:
+    def expire(self, view: ViewPlan, slot_ms: int) -> Step:
         """Mark the oldest windows that are past their retention, `EXPIRED_AT_ONCE` at most.
 
         Args:
             view: the view.
             slot_ms: when their records are taken back, later than the slot of the newest window.
-            rows: the partition's table.
         """
         name, horizon = view.name, self._horizon(view)
         changed: list[Change] = []
         leaving: list[Effect] = []
-        found = rows.scan(window_key(WINDOW, name, self._oldest[name]), window_key(WINDOW, name, horizon))
+        found = stored_windows(name, self._state.rows, self._oldest[name], horizon)
         self._oldest[name] = horizon
-        for key, value in islice(found, EXPIRED_AT_ONCE):
-            start, row = window_start(WINDOW, name, key), decode(WindowRow, value)
+        for start, row in islice(found, EXPIRED_AT_ONCE):
             tombstones = self._tombstones(view, start, row)
             row.expires, row.key_id = True, ""
             changed += leave(view, start, row, slot_ms, tombstones)
-            changed.append((key, encode(row)))
+            changed.append((window_key(WINDOW, name, start), encode(row)))
             leaving.append(Leave(name, start, row.outbox[-1].slot_ms))
             self._oldest[name] = view.window.shape.next(start) if len(leaving) == EXPIRED_AT_ONCE else horizon
         if changed:
@@ -128,7 +122,7 @@ class Retention:
             states, refused, panes = row.sum.states, row.sum.refused_to, row.sum.panes
         extent = extent_of(view, view.window.shape.next(start_ms, 1 - (panes or 1)), panes)
         return [
-            (self._topic(view.view, audience), key, None)
+            (self._destinations.release(view.view, audience), key, None)
             for audience in sorted(view.readers)
             for key in record_keys(
                 view.view,

@@ -1,6 +1,6 @@
 """The application's part of what coarser levels are derived from (specs/lossless 6.2): windows to come use the newest.
 
-The other part is each window's own and goes with it (`sealing.WindowNoise`, `expiry`). Two keys give unrelated streams,
+The other part is each window's own and goes with it (`WindowNoise`, `expiry`). Two keys give unrelated streams,
 so windows of different keys share no noise. Each window is read with the key that it was sealed with, as long as it is
 retained: read with another one, a coarser level would be the finest with other noise, and two such readings tell more
 than either.
@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import ConfigError
 
 _ID_BYTES = 8
 
@@ -83,12 +83,8 @@ class KeyRing:
         if missing := sorted({*sealed}.difference(key.id for key in self.keys)):
             which = f"key {missing[0]}" if len(missing) == 1 else f"keys {', '.join(missing)}"
             raise ConfigError(
-                [
-                    Fault(
-                        "key_file",
-                        f"it lacks {which}, which retained windows of view {view} were sealed with; copy the file of a "
-                        "worker that has it, or, if it is lost, `stream-dp keys retire FILE ID`: these windows are "
-                        "never sharpened then",
-                    )
-                ]
+                f"it lacks {which}, which retained windows of view {view} were sealed with; copy the file of a worker "
+                "that has it, or, if it is lost, `stream-dp keys retire FILE ID`: these windows are never sharpened "
+                "then",
+                path="key_file",
             )

@@ -8,6 +8,7 @@ from a ledger that forgot the first time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -17,11 +18,10 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.codec import Outline
 from stream_dp.releases.accounts import Accounts, difference
 from stream_dp.releases.pieces import forgotten_window, stored_table
-from stream_dp.releases.rows import NOTHING, VIEW, WINDOW, ViewRow, WindowRow, stored_window
-from stream_dp.releases.totals import TotalChange, counted
+from stream_dp.releases.rows import NOTHING, VIEW, TotalChange, ViewRow, counted, stored_window, stored_windows
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.effects import Commit, Effect, Message, Rows, Send
-from stream_dp.windows.encoding import after, decode, encode, text, window_start
+from stream_dp.windows.encoding import encode, text
 
 
 class Shown(NamedTuple):
@@ -49,6 +49,44 @@ Published = Mapping[str, Collection[Shown]]
 UNPUBLISHED: Published = MappingProxyType({})
 MOST_UNKNOWN = 10_000
 """Windows that are refused one by one because their counts were lost with their counters."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostCounts:
+    """Counts that were lost before they came here, as far as a worker knows when it starts.
+
+    Attributes:
+        on_the_way: whether a topic in which counts stand on their way here was ever lost: windows may miss some.
+        unknown_before: by view, the start of the first window whose counts were not lost with their counters.
+    """
+
+    on_the_way: bool = False
+    unknown_before: Mapping[str, int] = field(default_factory=dict)
+
+    def has(self, view: ViewPlan, start_ms: int) -> bool:
+        """Return True if counts of a window were lost with their counters."""
+        return start_ms < self.unknown_before.get(view.name, start_ms)
+
+    def check(self, view: ViewPlan, next_ms: int) -> None:
+        """Refuse to publish refusals without end, where the source of a view is read long after its events.
+
+        Args:
+            view: the view.
+            next_ms: start of its next window.
+
+        Raises:
+            ConfigError: there would be more than `MOST_UNKNOWN`.
+        """
+        count = view.window.shape.begun(next_ms, self.unknown_before.get(view.name, next_ms))
+        if count > MOST_UNKNOWN:
+            raise ConfigError(
+                f"its exact counts were lost, of every window that had begun, and these are {count}; to publish a "
+                "refusal for each of them helps nobody. Give the view a new name",
+                path=f"views.{view.name}",
+            )
+
+
+NOTHING_LOST = LostCounts()
 
 
 def lost_windows(view: ViewPlan, stored: ViewRow | None, shown: Collection[Shown], rows: Rows) -> list[int]:
@@ -92,13 +130,9 @@ def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> lis
         if not one.refused
         for back in range(one.panes)
     }
-    prefix = WINDOW + text(view.name)
-    found = (
-        (window_start(WINDOW, view.name, key), decode(WindowRow, row)) for key, row in rows.scan(prefix, after(prefix))
-    )
     return [
         start
-        for start, row in found
+        for start, row in stored_windows(view.name, rows)
         if not (row.refused or row.expires or row.outbox)
         and any((name, start) not in there for name in view.audiences if row.states.get(name, NOTHING).level >= 0)
     ]
@@ -129,30 +163,6 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
         period = view.ledger.periods.start_of(start)
         costs[period] = costs.get(period, Cost.ZERO) + cost
     return costs
-
-
-def check_unknown(view: ViewPlan, next_ms: int, unknown_before: Mapping[str, int]) -> None:
-    """Refuse to publish refusals without end, where the source of a view is read long after its events.
-
-    Args:
-        view: the view.
-        next_ms: start of its next window.
-        unknown_before: by view, start of the first window whose counts are known.
-
-    Raises:
-        ConfigError: there would be more than `MOST_UNKNOWN`.
-    """
-    count = view.window.shape.begun(next_ms, unknown_before.get(view.name, next_ms))
-    if count > MOST_UNKNOWN:
-        raise ConfigError(
-            [
-                Fault(
-                    f"views.{view.name}",
-                    f"its exact counts were lost, of every window that had begun, and these are {count}; to publish a "
-                    "refusal for each of them helps nobody. Give the view a new name",
-                )
-            ]
-        )
 
 
 def lost_state(lost: Mapping[str, Sequence[int]]) -> ConfigError:
@@ -187,7 +197,7 @@ def write_off(
         lost: the starts of the windows, ascending.
         mark: how far its releases have come; changed.
         accounts: which ledger pays.
-        declare_lost: as `ReleaseEngine` has it.
+        declare_lost: as `Destinations` has it.
         rows: the partition's table.
     """
     shape = view.window.shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -11,11 +11,24 @@ from msgspec.structs import replace
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.expiry import finished
-from stream_dp.releases.pieces import Change, RecordRow, forgotten_records, stored_records, waiting_records
-from stream_dp.releases.rows import NOTHING, VIEW, WINDOW, Departure, WindowRow, stored_window
-from stream_dp.releases.totals import LATE, TotalChange, counted
+from stream_dp.releases.partition_state import PartitionState
+from stream_dp.releases.pieces import RecordRow, forgotten_records, stored_records, waiting_records
+from stream_dp.releases.publication import Destinations
+from stream_dp.releases.rows import (
+    LATE,
+    NOTHING,
+    VIEW,
+    WINDOW,
+    Change,
+    Departure,
+    TotalChange,
+    WindowRow,
+    counted,
+    stored_window,
+    stored_windows,
+)
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
-from stream_dp.windows.encoding import after, decode, encode, text, window_key, window_start
+from stream_dp.windows.encoding import after, encode, text, window_key
 from stream_dp.windows.views import view_of
 
 PUBLISHED_AT_ONCE = 500
@@ -178,45 +191,41 @@ def _later(view: str, start: int, rows: Rows) -> int | None:
     """Start of a window of a view that has left, later than one; None if none has."""
     asked = (key[len(VIEW + text("")) :].decode() for key, _ in rows.scan(VIEW, after(VIEW)))
     for name in (one for one in asked if view_of(one) == view_of(view)):
-        for key, value in rows.scan(window_key(WINDOW, name, start + 1), after(WINDOW + text(name))):
-            if decode(WindowRow, value).has_left:
-                return window_start(WINDOW, name, key)
+        found = next((at for at, row in stored_windows(name, rows, start + 1) if row.has_left), None)
+        if found is not None:
+            return found
     return None
 
 
 def revoked(
-    view: ViewPlan,
-    start: int,
-    row: WindowRow,
-    most: Callable[[str], int],
-    topic: Callable[[str, str], str],
-    rows: Rows,
+    state: PartitionState, destinations: Destinations, view: ViewPlan, start: int, row: WindowRow
 ) -> list[Change]:
     """Return the rows that void a window's waiting records that may not be published, the window's row last.
 
     Args:
+        state: the partition's: the clearances say what an audience may be shown by now.
+        destinations: the public topics.
         view: the view.
         start: start of the window.
         row: its row; it is changed.
-        most: the finest level that an audience may be shown of it by now, -1 for nothing.
-        topic: the public topic of a view and an audience.
-        rows: the partition's table.
     """
     waiting: dict[str, dict[int, list[tuple[bytes, RecordRow]]]] = {}
     for departure in row.outbox:
-        for key, record in stored_records(view.name, start, departure, rows):
+        for key, record in stored_records(view.name, start, departure, state.rows):
             if record.value is not None or record.void:
                 waiting.setdefault(record.topic, {}).setdefault(departure.number, []).append((key, record))
     changed: list[Change] = []
     states = row.states if row.sum is None else row.sum.states
     finest, is_lowered = row.finest, False
     for audience in view.readers:
-        records = waiting.get(topic(view.view, audience), {})
+        records = waiting.get(destinations.release(view.view, audience), {})
         departures = [one for one in row.outbox if one.number in records]
-        first = _first_revoked(departures, audience, row.has(audience), most(audience))
+        most = state.clearances.most(view, audience, start)
+        first = _first_revoked(departures, audience, row.has(audience), most)
         if first is not None:
             behind = (one for number, those in records.items() if number >= first.number for one in those)
-            changed += [(key, encode(_void(record))) for key, record in behind if not record.void]
+            still = ((key, record) for key, record in behind if not record.void)
+            changed += [(key, encode(replace(record, value=None, void=True))) for key, record in still]
             level = first.had.get(audience, NOTHING.level)
             if audience in states and states[audience].level != level:
                 row.drawn = finest
@@ -238,7 +247,3 @@ def _first_revoked(departures: list[Departure], audience: str, has: int, most: i
     """
     levels = [*(one.had.get(audience, NOTHING.level) for one in departures[1:]), has]
     return next((one for one, level in zip(departures, levels, strict=False) if most < 0 or level > most), None)
-
-
-def _void(record: RecordRow) -> RecordRow:
-    return RecordRow(record.topic, record.key, None, void=True)

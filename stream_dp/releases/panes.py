@@ -17,15 +17,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from stream_dp.accounting import Cost, Ledger
-from stream_dp.config.plan import LedgerPlan, ViewPlan
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
-from stream_dp.kinds.sealing import SealedTable, WindowNoise
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.records.models import Reason
 from stream_dp.releases.clearances import SharpeningRequest
-from stream_dp.releases.pieces import Addressed, Change, noise_of, stored_table
-from stream_dp.releases.publication import RecordBuilder, account, coarse_to_fine, refusal_record, release_record
-from stream_dp.releases.rows import BLOCK, NOTHING, AudienceState, PaneSum, WindowRow, stored_window
+from stream_dp.releases.partition_state import PartitionState
+from stream_dp.releases.pieces import Addressed, TablePart, noise_of, stored_table
+from stream_dp.releases.publication import Denial, Offer, RecordBuilder, Revision, account
+from stream_dp.releases.rows import BLOCK, NOTHING, AudienceState, Change, PaneSum, WindowRow, stored_window
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import after, bucket_number, decode, encode, text, window_key, window_start
 from stream_dp.windows.merging import parts_of
@@ -44,12 +45,10 @@ class Pane(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """A window, and the ledger that paid for its last pane."""
+    """A window of panes."""
 
     view: ViewPlan
     panes: Sequence[Pane]
-    plan: LedgerPlan
-    ledger: Ledger
 
     def level(self, audience: str) -> int:
         """The finest level that an audience has of every pane, -1 if it has nothing of one."""
@@ -65,56 +64,51 @@ class _Window(NamedTuple):
 class Sums:
     """Makes the records of windows that are sums of panes."""
 
-    def __init__(self, record_builder: RecordBuilder, secrets: Mapping[str, bytes]) -> None:
+    def __init__(self, state: PartitionState, record_builder: RecordBuilder) -> None:
         """Set up.
 
         Args:
+            state: the partition's; the ledger that pays for the last pane is what records name.
             record_builder: addresses the records.
-            secrets: by id, the keys that panes were sealed with, without those that are retired.
         """
+        self._state = state
         self._record_builder = record_builder
-        self._secrets = secrets
         self._read: dict[tuple[str, int, int], Sequence[int]] = {}
         """By view, start and level: what panes add, those that were used last behind the others."""
         self._remembered = 0
 
-    def first(
-        self, view: ViewPlan, last: Pane, levels: Mapping[str, int], plan: LedgerPlan, ledger: Ledger, rows: Rows
-    ) -> list[Addressed]:
+    def first(self, offer: Offer, row: WindowRow, table: SealedTable | None = None) -> list[Addressed]:
         """Return the records of the window that ends with a pane, if one does; the pane's row is updated.
 
         There is none before the view has all panes of a window, nor where one of them is stored no longer. An audience
         that has nothing of one of the panes gets no record.
 
         Args:
-            view: the view.
-            last: the pane, released or refused just now.
-            levels: what the audiences may see.
-            plan: of the ledger that paid for the pane.
-            ledger: that ledger, behind it.
-            rows: the partition's table, with the panes before it.
+            offer: the pane, and what the audiences may see.
+            row: the row of the pane, released or refused just now.
+            table: its sealed table, which is not stored yet.
         """
-        count = len(view.window.shape.of_window(last.start_ms))
-        panes = [*self._before(view, last.start_ms, count, rows), last]
+        view, start_ms, levels = offer
+        count = len(view.window.shape.of_window(start_ms))
+        panes = [*self._before(view, start_ms, count), Pane(start_ms, row, table)]
         reason = self._refusal(panes)
-        last.row.sum = PaneSum(count if len(panes) == count else 0, refused=reason is not None)
-        if not last.row.sum.panes:
+        row.sum = PaneSum(count if len(panes) == count else 0, refused=reason is not None)
+        if not row.sum.panes:
             return []
-        window = _Window(view, panes, plan, ledger)
+        window = _Window(view, panes)
         records: list[Addressed] = []
-        for audience in coarse_to_fine(levels):
+        for audience in offer.audiences:
             if reason is not None:
-                asked = view.cost(max(levels.values())) * count
-                records += self._refused(window, audience, levels[audience], 1, asked, reason)
-                last.row.sum.refused_to.append(audience)
+                asked = Cost.ZERO if reason == "lost" else view.cost(max(levels.values())) * count
+                revision = self._revision(window, audience, levels[audience], 1)
+                records += self._record_builder.addressed(revision.refusal(Denial(asked, reason)))
+                row.sum.refused_to.append(audience)
             elif (level := window.level(audience)) >= 0:
-                last.row.sum.states[audience] = AudienceState(1, level)
-                records += self._release(window, audience, last.row.sum.states[audience], rows)
+                row.sum.states[audience] = AudienceState(1, level)
+                records += self._release(window, audience, row.sum.states[audience])
         return records
 
-    def again(
-        self, request: SharpeningRequest, row: WindowRow, plan: LedgerPlan, ledger: Ledger, rows: Rows
-    ) -> list[Addressed]:
+    def again(self, request: SharpeningRequest, row: WindowRow) -> list[Addressed]:
         """The next revision of the window that ends with a pane, if the audience has all its panes finer now.
 
         It is a refusal if the ledger did not pay for one of the panes.
@@ -122,101 +116,71 @@ class Sums:
         Args:
             request: the pane, who may see more, and what.
             row: the row of the pane; changed in place.
-            plan: of the ledger that pays for the pane.
-            ledger: that ledger, behind what was paid for the pane.
-            rows: the partition's table, with what was changed before.
         """
         view, start_ms, audience, asked, *_ = request
         released = row.sum
         if released is None or not released.panes or released.refused:
             return []
-        panes = [*self._before(view, start_ms, released.panes, rows), Pane(start_ms, row)]
+        panes = [*self._before(view, start_ms, released.panes), Pane(start_ms, row)]
         state = released.states.get(audience, NOTHING)
         if len(panes) < released.panes or self._refusal(panes) is not None or state.level >= asked:
             return []
-        window = _Window(view, panes, plan, ledger)
+        window = _Window(view, panes)
         if (level := min(asked, window.level(audience))) > state.level:
             released.states[audience] = AudienceState(state.revision + 1, level, state.parts)
-            return self._release(window, audience, released.states[audience], rows)
+            return self._release(window, audience, released.states[audience])
         if not any(request.is_refused(pane.row) for pane in panes):
             return []
         request.refuse(row)
         released.refused_to = sorted({*released.refused_to, audience})
-        return self._refused(
-            window, audience, asked, state.revision + 1, window.counts_beyond(audience, asked), "budget"
-        )
+        revision = self._revision(window, audience, asked, state.revision + 1)
+        denial = Denial.for_now(window.counts_beyond(audience, asked), state.level)
+        return self._record_builder.addressed(revision.refusal(denial))
 
-    @staticmethod
-    def _before(view: ViewPlan, start_ms: int, panes: int, rows: Rows) -> list[Pane]:
+    def _before(self, view: ViewPlan, start_ms: int, panes: int) -> list[Pane]:
         """The panes of a window before its last, oldest first, as far as they are stored."""
         starts = [view.window.shape.next(start_ms, -back) for back in range(panes - 1, 0, -1)]
-        found = [(start, stored_window(view.name, start, rows)) for start in starts]
+        found = [(start, stored_window(view.name, start, self._state.rows)) for start in starts]
         return [Pane(start, row) for start, row in found if row is not None and not row.expires]
 
     def _refusal(self, panes: Sequence[Pane]) -> Reason | None:
         """Why a window has no release, from its panes; with a key that is retired a pane cannot be read any more."""
-        if any(pane.row.lost or (not pane.row.refused and pane.row.key_id not in self._secrets) for pane in panes):
+        readable = self._state.secrets
+        if any(pane.row.lost or (not pane.row.refused and pane.row.key_id not in readable) for pane in panes):
             return "lost"
         return "budget" if any(pane.row.refused for pane in panes) else None
 
-    def _release(self, window: _Window, audience: str, state: AudienceState, rows: Rows) -> list[Addressed]:
+    def _revision(self, window: _Window, audience: str, level: int, number: int) -> Revision:
+        view, accounts, last_ms = window.view, self._state.accounts, window.panes[-1].start_ms
+        _, ledger = accounts.of(view, last_ms)
+        loss, books = ledger.readers.get(audience, Cost.ZERO), account(accounts.plan(view, last_ms), last_ms)
+        return Revision(view, audience, level, window.panes[0].start_ms, number, loss, books, len(window.panes))
+
+    def _release(self, window: _Window, audience: str, state: AudienceState) -> list[Addressed]:
         view, panes = window.view, window.panes
         sums: Sequence[int] = ()
         for pane in panes:
-            summand = self._summand(view, pane, state.level, rows)
+            summand = self._summand(view, pane, state.level)
             sums = [*map(add, sums, summand)] if sums else summand
-        table = panes[-1].table or stored_table(view.name, panes[-1].start_ms, rows)
-        record = release_record(
-            view,
-            audience=audience,
-            level=state.level,
-            start_ms=panes[0].start_ms,
-            revision=state.revision,
-            fields=view.kind.total(table, sums),
-            window_loss=sum((view.cost(pane.row.states[audience].level) for pane in panes), Cost.ZERO),
-            period_loss=window.ledger.readers.get(audience, Cost.ZERO),
-            ledger=account(window.plan, panes[-1].start_ms),
-            panes=len(panes),
-        )
-        records = self._record_builder.addressed(record)
-        state.parts = max(state.parts, len(records))
-        return records
+        table = panes[-1].table or stored_table(view.name, panes[-1].start_ms, self._state.rows)
+        loss = sum((view.cost(pane.row.states[audience].level) for pane in panes), Cost.ZERO)
+        revision = self._revision(window, audience, state.level, state.revision)
+        return self._record_builder.published(revision.release(view.kind.total(table, sums), loss), state)
 
-    def _summand(self, view: ViewPlan, pane: Pane, level: int, rows: Rows) -> Sequence[int]:
+    def _summand(self, view: ViewPlan, pane: Pane, level: int) -> Sequence[int]:
         """Return the addend of a pane at a level, cached once it is stored: it is in many windows."""
         place = view.name, pane.start_ms, level
-        noise = noise_of(view, pane.start_ms, pane.row, self._secrets)
+        noise = noise_of(view, pane.start_ms, pane.row, self._state.secrets)
         if pane.table is not None:
             return view.kind.summand(pane.table, level, noise)
         found = self._read.pop(place, None)
         if found is None:
-            found = view.kind.summand(stored_table(view.name, pane.start_ms, rows), level, noise)
+            found = view.kind.summand(stored_table(view.name, pane.start_ms, self._state.rows), level, noise)
             self._remembered += len(found)
         self._read[place] = found  # behind the others
         while self._remembered > REMEMBERED and len(self._read) > 1:
             self._remembered -= len(self._read.pop(next(iter(self._read))))
         return found
-
-    def _refused(
-        self, window: _Window, audience: str, level: int, revision: int, asked: Cost, reason: Reason
-    ) -> list[Addressed]:
-        record = refusal_record(
-            window.view,
-            audience=audience,
-            level=level,
-            start_ms=window.panes[0].start_ms,
-            revision=revision,
-            requested=Cost.ZERO if reason == "lost" else asked,
-            period_loss=window.ledger.readers.get(audience, Cost.ZERO),
-            ledger=account(window.plan, window.panes[-1].start_ms),
-            reason=reason,
-            panes=len(window.panes),
-        )
-        return self._record_builder.addressed(record)
-
-
-Part = tuple[SealedTable, WindowNoise]
-"""A sealed block, and what it was sealed with."""
 
 
 class BlockRow(msgspec.Struct, array_like=True):
@@ -238,29 +202,26 @@ class Begun(NamedTuple):
 
     levels: Mapping[str, int]
     reason: Reason | None
-    blocks: Sequence[Part] = ()
+    blocks: Sequence[TablePart] = ()
 
 
-def begun(
-    view: ViewPlan, start: int, allowed: Mapping[str, int], secrets: Mapping[str, bytes], rows: Rows
-) -> Begun | None:
+def begun(state: PartitionState, offer: Offer) -> Begun | None:
     """Return what a pane continues from; None where it is the first of its window, or windows have no panes.
 
     Args:
-        view: the view.
-        start: start of the pane.
-        allowed: by audience, the level that it may see.
-        secrets: by id, the keys that panes were sealed with, without those that are retired.
-        rows: the partition's table.
+        state: the partition's.
+        offer: the pane, and by audience the level that it may see.
     """
+    view, start, allowed = offer
     if view.window.pays(start):
         return None
-    first, before = first_row(view, start, rows), stored_window(view.name, view.window.shape.next(start, -1), rows)
+    first = first_row(view, start, state.rows)
+    before = stored_window(view.name, view.window.shape.next(start, -1), state.rows)
     if first is None or before is None:  # its state was lost
         return Begun({}, "lost")
     if before.refused:
         return Begun({}, "lost" if before.lost else "budget")
-    blocks = earlier_blocks(view, start, secrets, rows)
+    blocks = earlier_blocks(state, view, start)
     paid = {name: min(level, first.states.get(name, NOTHING).level) for name, level in allowed.items()}
     levels = {audience: level for audience, level in paid.items() if level >= 0}
     return Begun(levels, "lost" if blocks is None else None, blocks or ())
@@ -286,18 +247,18 @@ def first_row(view: ViewPlan, start: int, rows: Rows) -> WindowRow | None:
     return stored_window(view.name, view.window.charged(start).start_ms, rows)
 
 
-def earlier_blocks(view: ViewPlan, start: int, secrets: Mapping[str, bytes], rows: Rows) -> Sequence[Part] | None:
+def earlier_blocks(state: PartitionState, view: ViewPlan, start: int) -> Sequence[TablePart] | None:
     """The sealed blocks that the total of a released pane has before the one that ends with it, oldest first.
 
     None where one of them cannot be read any more: it is not stored, or its key is retired. None of them where totals
     are not told of.
     """
-    found: list[Part] = []
+    found: list[TablePart] = []
     for at in view.window.shape.blocks(start)[:-1]:
-        row = stored_window(view.name, at, rows)
-        if row is None or row.key_id not in secrets:
+        row = stored_window(view.name, at, state.rows)
+        if row is None or row.key_id not in state.secrets:
             return None
-        found.append((stored_table(view.name, at, rows), noise_of(view, at, row, secrets)))
+        found.append(state.sealed(view, at, row))
     return found
 
 
@@ -310,7 +271,7 @@ def inner_counts(view: ViewPlan, start: int, rows: Rows) -> Iterator[Mapping[str
     Raises:
         StateError: some of it is not there.
     """
-    for at in _inner(view, start):
+    for at in view.window.shape.inner(start):
         prefix = window_key(BLOCK, view.name, at)
         found = [decode(BlockRow, value) for _, value in rows.scan(prefix, after(prefix))]
         if not found or {row.parts for row in found} != {len(found)}:
@@ -345,7 +306,7 @@ def used_blocks(view: ViewPlan, start: int, *, refused: bool) -> list[bytes]:
     """
     if view.window.pays(start):
         return []
-    used = _open_before(view, start) if refused else _inner(view, start)
+    used = _open_before(view, start) if refused else view.window.shape.inner(start)
     return [window_key(BLOCK, view.name, at) for at in used]
 
 
@@ -370,10 +331,6 @@ def leftover_blocks(view: ViewPlan, next_ms: int, rows: Rows) -> Iterator[Change
     for key, _ in rows.scan(prefix, after(prefix)):
         if window_start(BLOCK, view.name, key) not in needed:
             yield key, None
-
-
-def _inner(view: ViewPlan, start: int) -> Sequence[int]:
-    return view.window.shape.inner(start)
 
 
 def _open_before(view: ViewPlan, start: int) -> Sequence[int]:

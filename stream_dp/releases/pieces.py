@@ -15,8 +15,9 @@ import msgspec
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
-from stream_dp.kinds.sealing import SealedTable, WindowNoise
-from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, WINDOW, Departure, WindowRow
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.lossless.sealed import WindowNoise
+from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, WINDOW, Change, Departure, WindowRow, deletions
 from stream_dp.windows.effects import Message, Rows
 from stream_dp.windows.encoding import MESSAGE_BYTES, after, bucket_number, cut, decode, encode, text, window_key
 from stream_dp.windows.merging import MergedBucket
@@ -29,9 +30,10 @@ _PLACE_BYTES = 4
 _ENTRY_BYTES = 16
 """Of an entry of a table beside its key."""
 
-Change = tuple[bytes, bytes | None]
 Addressed = tuple[str, bytes, bytes]
 """Topic, key and bytes of a record or an entry."""
+TablePart = tuple[SealedTable, WindowNoise]
+"""A sealed table, and what it was sealed with."""
 Removal = tuple[str, bytes, None]
 """Topic and key of a record that is taken back."""
 
@@ -53,7 +55,7 @@ class RecordRow(msgspec.Struct, array_like=True):
     value: bytes | None
     """None: what stands under the key is taken back."""
     void: bool = False
-    """True if it was revoked before it left (`releases.revoking`)."""
+    """True if it was revoked before it left (`releases.outboxes.revoked`)."""
 
 
 # -- sealed tables ------------------------------------------------------------------------------------------------
@@ -82,8 +84,7 @@ def _with(table: SealedTable, entries: Sequence[tuple[str, int]]) -> SealedTable
 
 def forgotten_table(view: str, start: int, rows: Rows) -> list[Change]:
     """Return the deletions of a sealed table, as far as it is stored."""
-    prefix = window_key(TABLE, view, start)
-    return [(key, None) for key, _ in rows.scan(prefix, after(prefix))]
+    return deletions(window_key(TABLE, view, start), rows)
 
 
 def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
@@ -150,8 +151,7 @@ def waiting_records(view: str, start: int, departure: Departure, rows: Rows) -> 
     Raises:
         StateError: one is not there.
     """
-    for key in _record_keys(view, start, departure):
-        row = decode(RecordRow, rows.get(key) or b"")
+    for _, row in stored_records(view, start, departure, rows):
         if not row.void:
             yield Message(row.topic, row.key, row.value)
 
@@ -198,11 +198,8 @@ def leftovers(view: str, next_ms: int, waiting: Iterable[tuple[int, Departure]],
 
 def forgotten_window(view: str, start: int, rows: Rows) -> list[Change]:
     """Return the deletions of a window with incomplete state, its row first: nothing is stored without that."""
-    pieces = [window_key(kind, view, start) for kind in (TABLE, OUTBOX)]
-    return [
-        (window_key(WINDOW, view, start), None),
-        *((key, None) for prefix in pieces for key, _ in rows.scan(prefix, after(prefix))),
-    ]
+    pieces = deletions(window_key(OUTBOX, view, start), rows)
+    return [(window_key(WINDOW, view, start), None), *forgotten_table(view, start, rows), *pieces]
 
 
 def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:

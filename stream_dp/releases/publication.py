@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from stream_dp.accounting import Cost, Ledger
+from stream_dp.accounting import Cost
 from stream_dp.config.plan import LedgerPlan, ViewPlan
-from stream_dp.kinds.registry import KINDS
-from stream_dp.kinds.sealing import SealedTable, WindowNoise
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.records.by_kind import RELEASES
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, entry_key
 from stream_dp.records.models import (
     NEIGHBOURS,
@@ -26,191 +26,256 @@ from stream_dp.records.models import (
     PrivacyLoss,
     Reason,
     Refusal,
+    Refused,
     Release,
     TimeRange,
     ViewShare,
 )
-from stream_dp.releases.accounts import Balance, difference
-from stream_dp.releases.pieces import RECORD_BYTES, Addressed
+from stream_dp.releases.accounts import Booking, difference
+from stream_dp.releases.pieces import RECORD_BYTES, Addressed, TablePart
 from stream_dp.releases.rows import AudienceState
 from stream_dp.version import __version__
-from stream_dp.windows.shapes import base as shapes
+from stream_dp.windows.effects import Message
+from stream_dp.windows.merging import MergedBucket
+from stream_dp.windows.shapes.shape import Interval
 
 Outcome = Literal["charge", "refusal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
-    """Outcome of a call of a ledger.
+class Destinations:
+    """Topics that an engine writes to, and what it tells those who count for it.
 
     Attributes:
-        ledger: the ledger after the step.
-        balance: what its period has left after it, and for whom.
-        requested: the call's cost at worst.
-        shares: privacy loss of each audience, alone, by the call; none where it was refused.
+        release: the public topic of a view and an audience.
+        accounts: the operators' topic of the accounts.
+        withdrawal: the tombstone that erases a merged bucket from its topic; sent once the bucket is stored.
+        declare_lost: asks the counters of a view to stand in for what they handed on, from a window on. What stands in
+            is taken for windows that wait, and in them for buckets that have not come.
     """
 
-    ledger: Ledger
-    balance: Balance
-    requested: Cost
-    shares: Mapping[str, Cost] = field(default_factory=dict)
+    release: Callable[[str, str], str]
+    accounts: str
+    withdrawal: Callable[[MergedBucket], Message]
+    declare_lost: Callable[[str, int], Sequence[Message]]
 
-    def period_loss(self, audience: str) -> Cost:
-        """Return the cumulative privacy loss of an audience, alone, in the period."""
-        return self.ledger.readers.get(audience, Cost.ZERO)
+
+class Offer(NamedTuple):
+    """Levels of a window that audiences are to get, released or refused.
+
+    Attributes:
+        view: the view.
+        start_ms: start of the window, or of the pane that a running total ends with.
+        levels: by audience, the index of the level.
+    """
+
+    view: ViewPlan
+    start_ms: int
+    levels: Mapping[str, int]
+
+    @property
+    def audiences(self) -> list[str]:
+        """The audiences by their levels, coarse to fine."""
+        return sorted(self.levels, key=lambda audience: (self.levels[audience], audience))
+
+
+class Denial(NamedTuple):
+    """Terms of a refusal; a whole window that nobody gets, unless they say otherwise.
+
+    Attributes:
+        requested: cost that the record names.
+        reason: why.
+        refuses: whether the audience has no release of the window, or one that does not become sharper.
+        final: whether it can never come.
+    """
+
+    requested: Cost
+    reason: Reason = "budget"
+    refuses: Refused = "window"
+    final: bool = True
+
+    @classmethod
+    def for_now(cls, requested: Cost, had: int) -> Denial:
+        """The terms where a ledger does not pay for what one audience is to see: it may be asked for again.
+
+        Args:
+            requested: cost that the record names.
+            had: index of the level that the audience has of the window, -1 for none.
+        """
+        return cls(requested, refuses="window" if had < 0 else "sharpening", final=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A revision of a window for one audience: all that its record says, whether it is a release or a refusal.
+
+    Attributes:
+        view: the view's plan.
+        audience: who it is for.
+        level: index in `view.levels` of the level that the audience has, or asked for.
+        start_ms: start of the window; of a running total, of the pane that it ends with.
+        number: 1 for the first release of the window to this audience.
+        period_loss: cumulative privacy loss of the audience, alone, in the period.
+        ledger: the account, from `account`.
+        panes: of how many panes the window is made; None: of none.
+    """
+
+    view: ViewPlan
+    audience: str
+    level: int
+    start_ms: int
+    number: int
+    period_loss: Cost
+    ledger: Account
+    panes: int | None = None
+
+    def release(self, fields: Mapping[str, Any], window_loss: Cost) -> Release:
+        """The record of a release.
+
+        Args:
+            fields: what the view's kind read of the sealed table (`KindPlan.read`).
+            window_loss: cumulative privacy loss of the audience, alone, in the window.
+        """
+        common = self._common()
+        return RELEASES[self.view.kind.name](
+            **common,
+            **fields,
+            type="release",
+            noise=self.view.levels[self.level].noise,
+            noise_interval_95=self.view.levels[self.level].interval_of(common["blocks"] or self.panes or 1),
+            privacy=PrivacyLoss(window=PrivacyCost.spent(window_loss), period=PrivacyCost.spent(self.period_loss)),
+        )
+
+    def refusal(self, denial: Denial) -> Refusal:
+        """The record of a refusal."""
+        return Refusal(
+            **self._common(),
+            type="refusal",
+            reason=denial.reason,
+            refuses=denial.refuses,
+            final=denial.final,
+            requested=PrivacyCost.spent(denial.requested),
+            privacy=PeriodPrivacyLoss(period=PrivacyCost.spent(self.period_loss)),
+        )
+
+    def _common(self) -> dict[str, Any]:
+        at = self.view.levels[self.level]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "code_version": __version__,
+            "kind": self.view.kind.name,
+            "view": self.view.view,
+            "audience": self.audience,
+            **extent_of(self.view, self.start_ms, self.panes),
+            "revision": self.number,
+            "level": Level(name=at.name, epsilon=Amount.up(at.epsilon * (self.panes or 1))),
+            "ledger": self.ledger,
+            "neighbours": NEIGHBOURS,
+        }
 
 
 class RecordBuilder:
     """Makes the records of windows and the entries of their accounts, ready to be sent."""
 
-    def __init__(self, topic: Callable[[str, str], str], accounts: str) -> None:
-        """Set up the builder.
-
-        Args:
-            topic: the public topic of a view and an audience.
-            accounts: the operators' topic of the accounts.
-        """
-        self._topic = topic
-        self._accounts = accounts
+    def __init__(self, destinations: Destinations) -> None:
+        """Set up the builder."""
+        self._destinations = destinations
 
     def releases(
-        self,
-        view: ViewPlan,
-        start_ms: int,
-        parts: Sequence[tuple[SealedTable, WindowNoise]],
-        states: Mapping[str, AudienceState],
-        levels: Mapping[str, int],
-        booking: Booking,
+        self, offer: Offer, parts: Sequence[TablePart], states: Mapping[str, AudienceState], booking: Booking
     ) -> list[Addressed]:
         """One record per audience, coarse to fine, in parts if it is large.
 
         Args:
-            view: the view.
-            start_ms: start of the window, or of the pane that a running total ends with.
+            offer: the window, and the level to be published to each audience.
             parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
             states: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
-            levels: the level to be published to each audience.
             booking: what was charged.
         """
-        audiences, (table, noise) = coarse_to_fine(levels), parts[-1]
+        view, audiences, (table, noise) = offer.view, offer.audiences, parts[-1]
         if not audiences:
             return []
         if len(parts) == 1:
-            readings = view.kind.read(table, [levels[audience] for audience in audiences], noise)
+            readings = view.kind.read(table, [offer.levels[audience] for audience in audiences], noise)
         else:
-            readings = [_total(view, parts, levels[audience]) for audience in audiences]
-        summary, records = account(booking.balance.plan, start_ms), list[Addressed]()
-        for audience, fields in zip(audiences, readings, strict=True):
-            record = release_record(
-                view,
-                audience=audience,
-                level=levels[audience],
-                start_ms=start_ms,
-                revision=states[audience].revision,
-                fields=fields,
-                window_loss=view.spent(table, levels[audience]),
-                period_loss=booking.period_loss(audience),
-                ledger=summary,
-            )
-            published = self.addressed(record)
-            states[audience].parts = max(states[audience].parts, len(published))
-            records += published
+            readings = [_total(view, parts, offer.levels[audience]) for audience in audiences]
+        revisions = self._revisions(offer, {audience: states[audience].revision for audience in audiences}, booking)
+        records: list[Addressed] = []
+        for revision, fields in zip(revisions, readings, strict=True):
+            record = revision.release(fields, view.spent(table, revision.level))
+            records += self.published(record, states[revision.audience])
         return records
 
+    def refusals(self, offer: Offer, number: int, denial: Denial, booking: Booking) -> list[Addressed]:
+        """One record per audience that says why there is no release.
+
+        Args:
+            offer: the window, and the level that was asked for, for each audience.
+            number: the revision that their releases would have been.
+            denial: what the records say of it; their cost is at least that of `booking`.
+            booking: the refusal.
+        """
+        revisions = self._revisions(offer, dict.fromkeys(offer.levels, number), booking)
+        return [sent for one in revisions for sent in self.addressed(one.refusal(denial))]
+
     def charge(
-        self,
-        view: ViewPlan,
-        start_ms: int,
-        table: SealedTable,
-        states: Mapping[str, AudienceState],
-        levels: Mapping[str, int],
-        finest: int,
-        booking: Booking,
+        self, offer: Offer, table: SealedTable, states: Mapping[str, AudienceState], finest: int, booking: Booking
     ) -> Addressed:
         """The entry of what was charged.
 
         Args:
-            view: the view.
-            start_ms: start of the window.
+            offer: the window, and the level that is published to each audience.
             table: its sealed table.
             states: what every audience has of it now, its revision among it.
-            levels: the level that is published to each audience.
             finest: the finest level that anyone had before, -1 for none.
             booking: the charge.
         """
-        charges = []
-        for audience in coarse_to_fine(levels):
-            level, revision = levels[audience], states[audience].revision
+        view, charges = offer.view, list[AudienceCharge]()
+        for audience in offer.audiences:
+            level, number = offer.levels[audience], states[audience].revision
             charged = difference(view, table, finest, max(finest, level))
-            charges.append(audience_charge(view, audience, level, revision, charged, booking.shares[audience]))
+            charges.append(audience_charge(view, audience, level, number, charged, booking.shares[audience]))
             finest = max(finest, level)
-        return self._entry(view, start_ms, "charge", charges, booking)
+        return self._entry(offer, "charge", charges, booking)
 
-    def refusals(
-        self,
-        view: ViewPlan,
-        start_ms: int,
-        levels: Mapping[str, int],
-        revision: int,
-        requested: Cost,
-        booking: Booking,
-        reason: Reason = "budget",
-    ) -> list[Addressed]:
-        """One record per audience that says why there is no release.
-
-        Args:
-            view: the view.
-            start_ms: start of the window.
-            levels: the level that was asked for, for each audience.
-            revision: the number their releases would have had.
-            requested: cost that the records name, at least that of `booking`.
-            booking: the refusal.
-            reason: why.
-        """
-        summary, records = account(booking.balance.plan, start_ms), list[Addressed]()
-        for audience in coarse_to_fine(levels):
-            record = refusal_record(
-                view,
-                audience=audience,
-                level=levels[audience],
-                start_ms=start_ms,
-                revision=revision,
-                requested=requested,
-                period_loss=booking.period_loss(audience),
-                ledger=summary,
-                reason=reason,
-            )
-            records += self.addressed(record)
-        return records
-
-    def refusal(
-        self, view: ViewPlan, start_ms: int, levels: Mapping[str, int], revision: int, booking: Booking
-    ) -> Addressed:
+    def refusal(self, offer: Offer, number: int, booking: Booking) -> Addressed:
         """The entry of what was refused; arguments as for `refusals`."""
-        audiences = coarse_to_fine(levels)
-        charges = [audience_charge(view, name, levels[name], revision, Cost.ZERO, Cost.ZERO) for name in audiences]
-        return self._entry(view, start_ms, "refusal", charges, booking)
+        levels = offer.levels
+        charges = [
+            audience_charge(offer.view, one, levels[one], number, Cost.ZERO, Cost.ZERO) for one in offer.audiences
+        ]
+        return self._entry(offer, "refusal", charges, booking)
+
+    def published(self, record: AnyRecord, state: AudienceState) -> list[Addressed]:
+        """A release as it is published; in how many parts is noted in what its audience has."""
+        sent = self.addressed(record)
+        state.parts = max(state.parts, len(sent))
+        return sent
 
     def addressed(self, record: AnyRecord) -> list[Addressed]:
         """A record as it is published, in parts if it is large."""
-        topic = self._topic(record.view, record.audience)
+        topic = self._destinations.release(record.view, record.audience)
         return [(topic, key, value) for key, value in encode_parts(record, RECORD_BYTES)]
 
+    @staticmethod
+    def _revisions(offer: Offer, numbers: Mapping[str, int], booking: Booking) -> list[Revision]:
+        view, start_ms, levels = offer
+        ledger, losses = account(booking.balance.plan, start_ms), booking.ledger.readers
+        return [
+            Revision(view, name, levels[name], start_ms, numbers[name], losses.get(name, Cost.ZERO), ledger)
+            for name in offer.audiences
+        ]
+
     def _entry(
-        self, view: ViewPlan, start_ms: int, outcome: Outcome, audiences: Sequence[AudienceCharge], booking: Booking
+        self, offer: Offer, outcome: Outcome, audiences: Sequence[AudienceCharge], booking: Booking
     ) -> Addressed:
-        entry = entry_record(view, start_ms, outcome, audiences, booking)
-        return self._accounts, entry_key(entry), encode(entry)
+        entry = entry_record(offer.view, offer.start_ms, outcome, audiences, booking)
+        return self._destinations.accounts, entry_key(entry), encode(entry)
 
 
-def _total(view: ViewPlan, parts: Sequence[tuple[SealedTable, WindowNoise]], level: int) -> dict[str, Any]:
+def _total(view: ViewPlan, parts: Sequence[TablePart], level: int) -> dict[str, Any]:
     columns = [view.kind.summand(table, level, noise) for table, noise in parts]
     return view.kind.total(parts[-1][0], [*map(sum, zip(*columns, strict=True))])
-
-
-def coarse_to_fine(levels: Mapping[str, int]) -> list[str]:
-    """Audiences by their levels."""
-    return sorted(levels, key=lambda audience: (levels[audience], audience))
 
 
 def account(ledger: LedgerPlan, start_ms: int) -> Account:
@@ -229,7 +294,7 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
     )
 
 
-def _interval(interval: shapes.Interval) -> TimeRange:
+def _interval(interval: Interval) -> TimeRange:
     return TimeRange.of(interval.start_ms, interval.end_ms)
 
 
@@ -299,96 +364,4 @@ def entry_record(
             for name, cost in sorted(booking.balance.shares.kept.items())
         ),
         audiences=tuple(audiences),
-    )
-
-
-def release_record(
-    view: ViewPlan,
-    *,
-    audience: str,
-    level: int,
-    start_ms: int,
-    revision: int,
-    fields: Mapping[str, Any],
-    window_loss: Cost,
-    period_loss: Cost,
-    ledger: Account,
-    panes: int | None = None,
-) -> Release:
-    """The record of one window for one audience.
-
-    Args:
-        view: the view's plan.
-        audience: who it is for.
-        level: index of the audience's level in `view.levels`.
-        start_ms: start of the window.
-        revision: 1 for the first release of the window to this audience.
-        fields: what the view's kind read of the sealed table (`KindPlan.read`).
-        window_loss: cumulative privacy loss of the audience, alone, in the window.
-        period_loss: the same in the period.
-        ledger: the account, from `account`.
-        panes: of how many panes the window is made; None: of none.
-    """
-    at, extent = view.levels[level], extent_of(view, start_ms, panes)
-    common: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "code_version": __version__,
-        "type": "release",
-        "kind": view.kind.name,
-        "view": view.view,
-        "audience": audience,
-        **extent,
-        "revision": revision,
-        "level": Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
-        "noise_interval_95": at.interval_of(extent["blocks"] or panes or 1),
-        "privacy": PrivacyLoss(window=PrivacyCost.spent(window_loss), period=PrivacyCost.spent(period_loss)),
-        "ledger": ledger,
-        "neighbours": NEIGHBOURS,
-    }
-    return KINDS[view.kind.name].release(**common, **fields)
-
-
-def refusal_record(
-    view: ViewPlan,
-    *,
-    audience: str,
-    level: int,
-    start_ms: int,
-    revision: int,
-    requested: Cost,
-    period_loss: Cost,
-    ledger: Account,
-    reason: Reason = "budget",
-    panes: int | None = None,
-) -> Refusal:
-    """The record of a window, or of a sharper revision of it, that is not released.
-
-    Args:
-        view: the view's plan.
-        audience: who it is for.
-        level: index of the level that was asked for.
-        start_ms: start of the window.
-        revision: the number the release would have had.
-        requested: its worst-case cost.
-        period_loss: cumulative privacy loss of the audience, alone, in the period.
-        ledger: the account, from `account`.
-        reason: why.
-        panes: of how many panes the window is made; None: of none.
-    """
-    at = view.levels[level]
-    return Refusal(
-        schema_version=SCHEMA_VERSION,
-        code_version=__version__,
-        type="refusal",
-        kind=view.kind.name,
-        view=view.view,
-        audience=audience,
-        **extent_of(view, start_ms, panes),
-        revision=revision,
-        level=Level(name=at.name, epsilon=Amount.up(at.epsilon * (panes or 1))),
-        reason=reason,
-        requested=PrivacyCost.spent(requested),
-        privacy=PeriodPrivacyLoss(period=PrivacyCost.spent(period_loss)),
-        ledger=ledger,
-        neighbours=NEIGHBOURS,
     )

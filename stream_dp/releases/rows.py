@@ -4,18 +4,18 @@
 |---|---|
 | `b` view, start, bucket, part | `MergedBucket`: exact counts of a window that waits for its turn |
 | `v` view | `ViewRow`: how far the releases of a view have come |
-| `e` view, start, part | `blocks.BlockRow`: exact counts of a block of panes that a longer one will be made of |
+| `e` view, start, part | `panes.BlockRow`: exact counts of a block of panes that a longer one will be made of |
 | `t` view, start, part | `pieces.TableRow`: noisy integers of a released window |
 | `o` view, start, departure, place | `pieces.RecordRow`: a record that is still to be published |
 | `w` view, start | `WindowRow`: who has what of a window, and how many records are still to be published |
-| `p` population, period | `PromiseRow`: the budget that the period began with |
-| `s` population, period | `SharesRow`: what of it was kept for each view when the period began |
+| `p` population, period | `accounts.PromiseRow`: the budget that the period began with |
+| `s` population, period | `accounts.SharesRow`: what of it was kept for each view when the period began |
 | `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` population, period, call | what is reserved for a `Call` |
-| `c` audience | `ClearanceRow`: the grants of an audience |
-| `u` view | `UnlockRow`: how far its windows were unlocked by their age |
-| `y` view | `LeftoverRow`: how far what its ledger has left was spent on it |
-| `n` | `totals.TotalsRow`: how many windows of each view were released, refused, lost, sharpened and late |
+| `c` audience | `clearances.ClearanceRow`: the grants of an audience |
+| `u` view | `unlocks.UnlockRow`: how far its windows were unlocked by their age |
+| `y` view | `unlocks.LeftoverRow`: how far what its ledger has left was spent on it |
+| `n` | `TotalsRow`: how many windows of each view were released, refused, lost, sharpened and late |
 
 A population stands in keys as its ledger's fingerprint, and a period as its start and its end: what was spent stays
 what it is, however ledgers and views are called and whatever periods are configured later.
@@ -23,44 +23,25 @@ what it is, however ledgers and views are called and whatever periods are config
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
 import msgspec
 
-from stream_dp.accounting import Cost, Ledger, decode_cost, encode_cost
-from stream_dp.accounting import decode as decode_ledger
-from stream_dp.accounting import encode as encode_ledger
-from stream_dp.accounting.ledger import Rational
-from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
-from stream_dp.config.shares import Shares
-from stream_dp.errors import ConfigError, StateError
-from stream_dp.windows.effects import Rows
-from stream_dp.windows.encoding import (
-    after,
-    bucket_key,
-    bucket_number,
-    decode,
-    encode,
-    moment,
-    moment_at,
-    text,
-    window_key,
-)
+from stream_dp.errors import ConfigError
+from stream_dp.windows.effects import Increment, Rows
+from stream_dp.windows.encoding import after, bucket_key, bucket_number, decode, encode, text, window_key, window_start
 from stream_dp.windows.merging import MergedBucket
-from stream_dp.windows.shapes.base import Interval
-from stream_dp.windows.shapes.tumbling import Tiling
+from stream_dp.windows.views import view_of
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
 UNLOCK, LEFTOVER, SHARES = b"u", b"y", b"s"
 
-_PERIOD_AT = len(LEDGER) + FINGERPRINT_BYTES
-_END_AT = _PERIOD_AT + len(moment(0))
-_LEDGER_BYTES = _END_AT + len(moment(0))
+Change = tuple[bytes, bytes | None]
+"""A row to store, or to delete."""
 
 
 class ViewRow(msgspec.Struct, array_like=True):
@@ -156,7 +137,7 @@ class WindowRow(msgspec.Struct, array_like=True):
     declined: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """The levels that the window's age would have given an audience and the ledger could not pay for."""
     drawn: int = -1
-    """Index of the finest level that was charged and taken back before it left (`releases.revoking`): it stays paid."""
+    """Index of the finest level that was charged and taken back before it left (`outboxes.revoked`): it stays paid."""
     withdrawn_levels: dict[str, int] = msgspec.field(default_factory=dict)
     """By audience from which something was so withdrawn: index of the finest level in its accounted privacy loss."""
 
@@ -204,46 +185,6 @@ class WindowRow(msgspec.Struct, array_like=True):
         return self.outbox[-1]
 
 
-class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Promise of a ledger in a period. It is in effect until the period ends, whatever is configured since.
-
-    Caps have to be fixed before the first draw (`accounting.ledger`), so this row is written before the first
-    reservation, and all records of the period print it.
-    """
-
-    epsilon: Rational
-    delta: Rational
-    parts: dict[str, tuple[Rational, Rational, Rational]]
-    """By name: epsilon, slack and cap."""
-
-    @classmethod
-    def of(cls, ledger: LedgerPlan) -> Self:
-        """Return the promise of a ledger that is planned like this."""
-        total = ledger.total
-        parts = {
-            name: (str(part.epsilon), str(part.slack), str(part.cap)) for name, part in sorted(ledger.parts.items())
-        }
-        return cls(str(total.epsilon), str(total.delta), parts)
-
-    def plan(self, ledger: LedgerPlan, period: Interval, budget: Cost) -> LedgerPlan:
-        """A ledger as it is planned today, but for the period, what it promises and the caps that keep that."""
-        total = Cost(Fraction(self.epsilon), Fraction(self.delta))
-        parts = {name: PartPlan(*map(Fraction, part)) for name, part in self.parts.items()}
-        return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), parts=parts)
-
-
-class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Budget kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
-
-    kept: dict[str, bytes]
-    """By view, the encoded cost."""
-
-    @classmethod
-    def of(cls, shares: Shares) -> Self:
-        """The row of what is kept."""
-        return cls({name: encode_cost(cost) for name, cost in sorted(shares.kept.items())})
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """Purpose of a reservation: the first release of a window, or a sharper revision for one audience."""
@@ -275,115 +216,6 @@ def merged_key(bucket: MergedBucket) -> bytes:
     return bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket) + bucket_number(bucket.part)
 
 
-def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
-    """The row of a view's ledger in the configured period of a window: of one that is released it holds all."""
-    period = view.ledger.periods.interval(start_ms)
-    return LEDGER + view.ledger.fingerprint + moment(period.start_ms) + moment(period.end_ms)
-
-
-def population_of(ledger: bytes) -> bytes:
-    """Return the prefix of the keys of all ledgers of a population, by one of them."""
-    return ledger[:_PERIOD_AT]
-
-
-def period_of(ledger: bytes) -> Interval:
-    """The period that a ledger is about, by the key of its row.
-
-    Raises:
-        StateError: it is no key of a ledger.
-    """
-    if len(ledger) != _LEDGER_BYTES:
-        raise StateError("a stored ledger has a damaged key")
-    return Interval(moment_at(ledger, _PERIOD_AT), moment_at(ledger, _END_AT))
-
-
-def promise_key(ledger: bytes) -> bytes:
-    """The row of what a period promises, by the key of its ledger."""
-    return PROMISE + ledger[len(LEDGER) :]
-
-
-def shares_key(ledger: bytes) -> bytes:
-    """The row of what is kept for the views in a period, by the key of its ledger."""
-    return SHARES + ledger[len(LEDGER) :]
-
-
-def reservation_key(ledger: bytes, call: str) -> bytes:
-    """The row of an open reservation, by the key of its ledger."""
-    return RESERVATION + ledger[len(LEDGER) :] + call.encode()
-
-
-def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[tuple[bytes, bytes | None]]:
-    """Return the rows of a reservation: the ledger comes first, so that no reservation is stored without one.
-
-    Before the first of a period stand `promise_rows`.
-    """
-    return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
-
-
-def promise_rows(key: bytes, ledger: LedgerPlan, shares: Shares) -> list[tuple[bytes, bytes | None]]:
-    """Return the rows that a period begins with: stored before its ledger, so that no ledger is without."""
-    return [(promise_key(key), encode(PromiseRow.of(ledger))), shares_row(key, shares)]
-
-
-def shares_row(key: bytes, shares: Shares) -> tuple[bytes, bytes]:
-    """Return the row of what a period keeps for each view."""
-    return shares_key(key), encode(SharesRow.of(shares))
-
-
-def stored_promise(key: bytes, rows: Rows) -> PromiseRow:
-    """Return the promise of a stored ledger's period.
-
-    Raises:
-        StateError: it is not stored, or is damaged.
-    """
-    stored = rows.get(promise_key(key))
-    if stored is None:
-        raise StateError("a ledger is stored, and not what its period promises")
-    return decode(PromiseRow, stored)
-
-
-def stored_shares(key: bytes, rows: Rows) -> dict[str, Cost]:
-    """Return the budget kept for each view when the period of a stored ledger began.
-
-    Raises:
-        StateError: it is not stored, or is damaged.
-    """
-    stored = rows.get(shares_key(key))
-    if stored is None:
-        raise StateError("a ledger is stored, and not what its period keeps for each view")
-    return {name: decode_cost(value) for name, value in decode(SharesRow, stored).kept.items()}
-
-
-def charged_rows(key: bytes, ledger: Ledger) -> list[tuple[bytes, bytes | None]]:
-    """Return the rows of the last finished call: its charge comes first, so that it is in one of both rows."""
-    return [(key, encode_ledger(ledger)), (reservation_key(key, ledger.last), None)]
-
-
-def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
-    """The ledgers among rows, by key, with their open reservations.
-
-    Raises:
-        StateError: one of them is damaged, overdrawn or of another version, or a reservation has no ledger.
-    """
-    stored: dict[bytes, bytes] = {}
-    reservations: dict[bytes, list[tuple[str, bytes]]] = {}
-    for key, value in rows:
-        if key.startswith(LEDGER):
-            stored[key] = value
-        elif key.startswith(RESERVATION):
-            of = LEDGER + key[len(RESERVATION) : _LEDGER_BYTES]
-            reservations.setdefault(of, []).append((key[_LEDGER_BYTES:].decode(), value))
-    if not reservations.keys() <= stored.keys():
-        raise StateError("something is reserved in a ledger that is not stored")
-    return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}
-
-
-def repairs(key: bytes, ledger: Ledger, rows: Rows) -> list[tuple[bytes, bytes | None]]:
-    """Return the deletion that a crash between the rows of `charged_rows` left out: the charged reservation."""
-    ended = reservation_key(key, ledger.last)
-    return [] if rows.get(ended) is None else [(ended, None)]
-
-
 def stored_view(view: str, rows: Rows) -> ViewRow | None:
     """The row of a view, None before it began."""
     stored = rows.get(VIEW + text(view))
@@ -396,8 +228,110 @@ def stored_window(view: str, start: int, rows: Rows) -> WindowRow | None:
     return None if stored is None else decode(WindowRow, stored)
 
 
+def stored_windows(
+    view: str, rows: Rows, first_ms: int | None = None, until_ms: int | None = None
+) -> Iterator[tuple[int, WindowRow]]:
+    """Yield the stored windows of a view, oldest first, each with its start.
+
+    Args:
+        view: the view.
+        rows: the partition's table.
+        first_ms: none that starts earlier; None: from the oldest on.
+        until_ms: none that starts then or later; None: up to the newest.
+    """
+    prefix = WINDOW + text(view)
+    first = prefix if first_ms is None else window_key(WINDOW, view, first_ms)
+    for key, value in rows.scan(first, after(prefix) if until_ms is None else window_key(WINDOW, view, until_ms)):
+        yield window_start(WINDOW, view, key), decode(WindowRow, value)
+
+
+def deletions(prefix: bytes, rows: Rows) -> list[Change]:
+    """Return the deletions of all rows whose keys begin alike."""
+    return [(key, None) for key, _ in rows.scan(prefix, after(prefix))]
+
+
 def sealing_keys(view: str, rows: Rows) -> set[str]:
     """The ids of the keys that the stored windows of a view were sealed with."""
-    prefix = WINDOW + text(view)
-    windows = (decode(WindowRow, value) for _, value in rows.scan(prefix, after(prefix)))
-    return {window.key_id for window in windows if not (window.refused or window.expires)}
+    return {row.key_id for _, row in stored_windows(view, rows) if not (row.refused or row.expires)}
+
+
+# -- totals -------------------------------------------------------------------------------------------------------
+# One row holds the totals of all views of a partition, and what was added to them last. It stands first in the commit
+# of what it counts, so a crash in that commit may leave the row alone: then `rolled_back` finds that what was added
+# last is not stored. So everything is counted once, as often as it is tried.
+
+LATE = "releases_late"
+
+
+class TotalChange(msgspec.Struct, array_like=True):
+    """Addition to the total of a view, and how to know that it was carried out."""
+
+    counter: str
+    view: str
+    amount: int
+    start_ms: int
+    """The window that it is about, or the last one."""
+    departure: int
+    """Number of its departure; 0: none, the view has stepped over it."""
+
+    @property
+    def increment(self) -> Increment:
+        """The same as an effect."""
+        return Increment(self.counter, self.amount, (("view", view_of(self.view)),))
+
+    def is_stored(self, rows: Rows) -> bool:
+        """Return True if that which was counted stands in the table, or has left it."""
+        if not self.departure:
+            stored = stored_view(self.view, rows)
+            return stored is not None and stored.next_ms > self.start_ms
+        row = stored_window(self.view, self.start_ms, rows)
+        if self.counter == LATE:
+            return row is None or all(departure.number > self.departure for departure in row.outbox)
+        return row is not None and row.departures >= self.departure
+
+
+class TotalsRow(msgspec.Struct, array_like=True):
+    """The totals of a partition."""
+
+    views: dict[str, dict[str, int]] = {}
+    """By view and counter."""
+    last: list[TotalChange] = []
+    """Additions of the last commit, as long as a crash may have left them out."""
+
+    def add(self, one: TotalChange, sign: int = 1) -> None:
+        """Add something, or take it back."""
+        found = self.views.setdefault(one.view, {})
+        found[one.counter] = found.get(one.counter, 0) + sign * one.amount
+
+
+def counted(those: Iterable[TotalChange], rows: Rows) -> Change:
+    """The row that goes first in the commit of what it counts."""
+    row = _totals(rows)
+    row.last = list(those)
+    for one in row.last:
+        row.add(one)
+    return TOTALS, encode(row)
+
+
+def rolled_back(rows: Rows) -> list[Change]:
+    """Return the row without additions that are counted and not stored; to be applied first after a crash."""
+    row = _totals(rows)
+    undone = [one for one in row.last if not one.is_stored(rows)]
+    if not undone:
+        return []
+    row.last = []
+    for one in undone:
+        row.add(one, -1)
+    return [(TOTALS, encode(row))]
+
+
+def stored_totals(rows: Rows) -> Iterator[Increment]:
+    """The totals of a partition, as they are stored."""
+    for view, found in _totals(rows).views.items():
+        for counter, amount in found.items():
+            yield Increment(counter, amount, (("view", view_of(view)),))
+
+
+def _totals(rows: Rows) -> TotalsRow:
+    stored = rows.get(TOTALS)
+    return TotalsRow() if stored is None else decode(TotalsRow, stored)

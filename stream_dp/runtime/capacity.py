@@ -10,7 +10,7 @@ that share a partition. What falls behind there never catches up, however many w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
 from pathlib import Path
@@ -23,13 +23,13 @@ from pydantic import BaseModel, Field
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.exact.bits import system_entropy
-from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.public_lists import KeyList
 from stream_dp.releases.engine import RELEASED_AT_ONCE
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.kafka.lists import Lists
+from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import Database
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.encoding import bucket_of, encode
@@ -153,22 +153,16 @@ def _timed(plan: Plan, view: ViewPlan, keys: int, users: int) -> float:
     ]
     merged = merges.carry_out(factory.merger().partials(partials, merges))
     values = [message.value for message in merged if message.topic == Topics.of(plan).merged]
-    releases.carry_out(engine.buckets(values, releases))
-    releases.carry_out(engine.due(releases))
+    releases.carry_out(engine.buckets(values))
+    releases.carry_out(engine.due())
     return time.thread_time() - began
 
 
-class _Memory:
+class _Memory(dict[bytes, bytes]):
     """Rows in memory, and what steps do to them; nothing is sent."""
 
-    def __init__(self) -> None:
-        self._rows: dict[bytes, bytes] = {}
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._rows.get(key)
-
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter(sorted((key, value) for key, value in self._rows.items() if first <= key < last))
+        return iter(sorted((key, value) for key, value in self.items() if first <= key < last))
 
     def carry_out(self, step: Step) -> list[Message]:
         """Do what a step asks for, and return what it would send."""
@@ -176,17 +170,13 @@ class _Memory:
         for effect in step:
             match effect:
                 case Commit(rows):
-                    self._write(dict(rows))
+                    for key, value in rows:
+                        self.pop(key, None)
+                        if value is not None:
+                            self[key] = value
                 case Send(messages):
                     sent += messages
         return sent
-
-    def _write(self, rows: Mapping[bytes, bytes | None]) -> None:
-        for key, value in rows.items():
-            if value is None:
-                self._rows.pop(key, None)
-            else:
-                self._rows[key] = value
 
 
 RATE_SHARE = 2
@@ -248,7 +238,7 @@ def _rate(views: Sequence[ViewPlan], took: dict[str, float], erasing_ms: float) 
     return Rate(
         ledgers=list(dict.fromkeys(view.ledger.name for view in views)),
         windows_a_second=windows,
-        records_a_second=sum(float(view.window.told.per_second) * len(view.audiences) for view in views),
+        records_a_second=sum(float(view.window.shape.told.per_second) * len(view.audiences) for view in views),
         computing_ms=round(computing_ms, 2),
         erasing_ms=round(erasing_ms, 2),
         acknowledging_ms=acknowledging_ms,

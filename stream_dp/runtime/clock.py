@@ -11,9 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from stream_dp.windows.durations import format_duration
+from stream_dp.windows.encoding import decode
 
 CLOCK_BOUND_MS = 10_000
 """A worker whose clock is further than this from the broker's makes no ticks, and a tick that is further ahead of its
@@ -125,3 +128,39 @@ class Clock:
         bound_ms = self.bound_ms or 0
         self.is_wrong = abs(difference.ahead_ms) > (bound_ms // 2 if self.is_wrong else bound_ms)
         return difference
+
+
+class Tick(msgspec.Struct, array_like=True, frozen=True):
+    """A record of the ticks topic."""
+
+    now_ms: int
+    """The wall clock, read first."""
+    ends: Mapping[str, int]
+    """By topic, the end of the source's partition of the same number, asked for afterwards."""
+    declare_lost: tuple[str, int] | None = None
+    """In place of the time: a view of which counts were lost on their way, and the start of the first window that is
+    waited for (`PartitionCounter.declare_lost`)."""
+    settings: int = 0
+    """Number of the settings that whoever made it knew: all that stood in the control topic at its time."""
+    asks: tuple[int, ...] = ()
+    """Partitions whose owner makes no ticks, since its clock is wrong: others make them (`Timers`)."""
+
+
+def read_tick(record: Any, bound_ms: int | None) -> Tick:
+    """Tick: a record of the ticks topic, the same for everyone who reads it.
+
+    No tick is later than its append time, by the broker's clock. One that is further ahead of that than the bound was
+    made by a wrong clock: it is about no source.
+
+    Args:
+        record: as it was fetched.
+        bound_ms: the bound; None: append times are not looked at.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    tick = decode(Tick, record.value or b"")
+    if bound_ms is None or tick.now_ms <= record.timestamp:
+        return tick
+    believed = tick.now_ms <= record.timestamp + bound_ms
+    return msgspec.structs.replace(tick, now_ms=record.timestamp, ends=tick.ends if believed else {})

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
 from zlib import crc32
 
 import rocksdict
 from aiokafka.partitioner import murmur2
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.control.grants import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
+from stream_dp.releases.losses import LostCounts
+from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import merged_key
-from stream_dp.runtime.bootstrap import Settled
-from stream_dp.runtime.kafka.control_topic import read_order
-from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.clock import Tick
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, counted_in, sources_of
+from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import SPILL_FOLDER, DiskSpillStores
 from stream_dp.windows.avro import AvroEventDecoder, AvroValues
-from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.counting import CountedPartition, PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
-from stream_dp.windows.events import EventDecoder, EventFormat, JsonValues, KeyReader, Partitioner
+from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat, JsonValues, KeyReader, Partitioner
 from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial, PartialHead
-from stream_dp.windows.rekeying import MOST_BYTES, RekeyedBatch, RekeyedCounter, Rekeyer
+from stream_dp.windows.open_windows import WindowMemory
+from stream_dp.windows.rekeying import RekeyedBatch, RekeyedCounter, Rekeyer, UserPartitions
 from stream_dp.windows.views import CountedView
 
 
@@ -122,16 +123,13 @@ class Factory:
         if source.key_field is not None:
             make = partial(RekeyedCounter, source_partitions=source.partitions, life=self.life(topic))
         return make(
-            source.name,
-            partition,
+            CountedPartition(source.name, partition, user_partitioner(source)),
             [self._counted[view.name] for view in views],
             lambda names: event_decoder(source, [self.plan.views[name] for name in names]),
             outlet=self._routes.partial,
             dead_letters=partial(dead_letter, source),
-            partitioner=partitioner(source) if source.key_field is None else None,
             configured=self.plan.views.keys(),
-            window_memory_bytes=self.plan.window_memory_bytes,
-            spill_stores=self._spill_stores,
+            memory=WindowMemory(self.plan.window_memory_bytes, self._spill_stores),
         )
 
     def life(self, topic: str) -> int:
@@ -146,8 +144,7 @@ class Factory:
             partition,
             [view.name for view in self._views(source)],
             key_reader(source),
-            partitions=self.plan.partitions,
-            place=partial(placed_by_user, partitions=self.plan.partitions),
+            users=UserPartitions(self.plan.partitions, partial(placed_by_user, partitions=self.plan.partitions)),
             outlet=partial(self._routes.batch, source.name),
             dead_letters=partial(dead_letter, source),
         )
@@ -160,14 +157,6 @@ class Factory:
         """Made with the first counter: tables are open by then, so no other process uses the data folder."""
         return DiskSpillStores(self.plan.data_dir / SPILL_FOLDER, self._cache)
 
-    def order(self, record: Any) -> Order | None:
-        """The order that a record of the control topic gives, None if it gives none.
-
-        Orders of a topic that was made anew come behind those of the former one.
-        """
-        control = self._topics.control
-        return read_order(record, self.plan, self._settled.topics[control].number)
-
     def merger(self) -> BucketMerger:
         """The merger of a partition; partials of a bucket come from each partition of a source."""
         return BucketMerger(
@@ -179,22 +168,25 @@ class Factory:
 
     def engine(self, partition: int) -> ReleaseEngine:
         """The release engine of a partition, for every view whose ledger lives there."""
-        views = [v for v in self.plan.views.values() if self._topics.ledger_partition(v.ledger) == partition]
+        topics = self._topics
+        views = [v for v in self.plan.views.values() if topics.ledger_partition(v.ledger) == partition]
+        # counts that were handed on stand there until their window is released
+        on_the_way = {topics.partials, topics.changelog(MERGES), topics.merged, topics.changelog(RELEASES)}
         return ReleaseEngine(
             views,
-            {view.name: view.begins_ms for view in views},
             slots=self.plan.slots,
             keys=self._keys,
             entropy=self._entropy,
             lists=self._settled.lists.at,
-            topic=self._topics.release,
-            accounts=self._topics.accounts,
-            withdrawal=lambda bucket: self._routes.withdraw_merged(bucket, partition),
-            declare_lost=self._routes.declare_lost,
-            gaps=any(
-                life.number > 1 for name, life in self._settled.topics.items() if name in on_the_way(self._topics)
+            destinations=Destinations(
+                release=topics.release,
+                accounts=topics.accounts,
+                withdrawal=partial(self._routes.withdraw_merged, partition=partition),
+                declare_lost=self._routes.declare_lost,
             ),
-            unknown_before=self._unknown,
+            lost=LostCounts(
+                any(life.number > 1 for name, life in self._settled.topics.items() if name in on_the_way), self._unknown
+            ),
         )
 
 
@@ -203,13 +195,8 @@ def unknown_before(view: ViewPlan, settled: Settled) -> int:
 
     With the counts it was lost who has counted, so of windows that are told of at every pane none goes on.
     """
-    lost_ms, shape = settled.uncounted.get(view.view), view.window.whole
+    lost_ms, shape = settled.uncounted.get(view.view), view.window.shape.paid
     return view.begins_ms if lost_ms is None else max(view.begins_ms, shape.next(shape.start_of(lost_ms)))
-
-
-def on_the_way(topics: Topics) -> list[str]:
-    """The topics in which counts that were handed on stand until their window is released."""
-    return [topics.partials, topics.changelog(MERGES), topics.merged, topics.changelog(RELEASES)]
 
 
 def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
@@ -222,7 +209,7 @@ def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
 def key_reader(source: SourcePlan) -> KeyReader:
     """Return the reader of the users of a source that is not keyed by user."""
     assert source.key_field is not None  # noqa: S101
-    return KeyReader(source.key_field, MOST_BYTES, AvroValues if source.format == "avro" else JsonValues)
+    return KeyReader(source.key_field, AvroValues if source.format == "avro" else JsonValues)
 
 
 def placed_by_user(user: bytes, partitions: int) -> int:
@@ -269,3 +256,33 @@ def partitioner(source: SourcePlan) -> Partitioner | None:
     if source.partitioner == "crc32":
         return lambda key: crc32(key) % count
     return None
+
+
+def user_partitioner(source: SourcePlan) -> Partitioner | None:
+    """The same for a source that is counted where its records stand: None where its events are re-keyed."""
+    return partitioner(source) if source.key_field is None else None
+
+
+class SourceRecords:
+    """The records of one source as producers write them: events in the partition of their user, and watermarks."""
+
+    def __init__(self, source: SourcePlan) -> None:
+        self._topic = source.topic
+        self._partitions = source.partitions
+        hashed = partitioner(source) or partitioner(replace(source, partitioner="murmur2"))
+        assert hashed is not None  # noqa: S101  murmur2 is one
+        self._hash = hashed
+
+    def place(self, user: bytes) -> int:
+        """The partition of a user, by the source's partitioner; murmur2 where producers are trusted with it."""
+        return self._hash(user)
+
+    def event(self, user: bytes, value: bytes) -> Message:
+        """The record of an event."""
+        return Message(self._topic, user, value, self.place(user))
+
+    def watermark(self, time_ms: int) -> Iterator[Message]:
+        """The records which say, partition by partition, that no event before a time follows."""
+        header = {WATERMARK_HEADER: str(time_ms).encode()}
+        for partition in range(self._partitions):
+            yield Message(self._topic, None, b"", partition, header)

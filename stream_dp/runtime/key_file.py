@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from stream_dp.errors import ConfigError, Fault
-from stream_dp.lossless.prf import KEY_BYTES
+from stream_dp.errors import ConfigError
+from stream_dp.lossless.sealed import KEY_BYTES
 from stream_dp.releases.keyring import KeyRing, PrfKey
 
 HEAD = """\
@@ -47,21 +48,26 @@ def load_keys(path: Path) -> KeyRing:
         ConfigError: the file is readable by others, or holds something else than keys, or none that is not retired.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        make(path, HEAD + fresh_line())
     except FileExistsError:
-        return read_keys(path)
+        pass
     except OSError as error:
         raise key_fault(f"cannot make {path}: {error.strerror}") from None
-    write(descriptor, HEAD + fresh_line())
     return read_keys(path)
 
 
-def write(descriptor: int, text: str) -> None:
-    """Write a new key file and wait until the disk has it."""
-    with os.fdopen(descriptor, "w") as file:
+def make(path: Path, text: str) -> None:
+    """Make a key file: written beside its place first, so that whoever finds it reads the whole.
+
+    Raises:
+        FileExistsError: there is one; it stays as it is.
+        OSError: it cannot be made.
+    """
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.") as file:  # 0600
         file.write(text)
         file.flush()
-        os.fsync(descriptor)
+        os.fsync(file.fileno())
+        os.link(file.name, path)
 
 
 def has_keys(path: Path) -> bool:
@@ -124,4 +130,4 @@ def fresh_line() -> str:
 
 def key_fault(message: str) -> ConfigError:
     """Return the error of a key file."""
-    return ConfigError([Fault("key_file", message)])
+    return ConfigError(message, path="key_file")

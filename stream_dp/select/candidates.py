@@ -1,10 +1,12 @@
-"""The candidates of a top-k selection: the exact kbar largest counts and the one that comes next."""
+"""Candidates of a top-k selection: the exact kbar largest counts and the one that comes next."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
 from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar, overload
@@ -13,7 +15,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.errors import StateError
-from stream_dp.select.parameters import Domain
+
+
+class Domain(StrEnum):
+    """Choice of candidates among the kbar largest counts; part of a selection's public parameters."""
+
+    POSITIVE = "positive"
+    """Those that are not zero: nothing that nobody has is ever named (specs/topk 2.2)."""
+    STRICT = "strict"
+    """Those above the one that follows: no rule for ties, a larger threshold (specs/topk 2.3, Algorithm 5)."""
+    WHOLE = "whole"
+    """All, zeros included: only for counts that list a public catalogue in full (specs/topk 2.1, P10)."""
+
+
+class Neighbours(StrEnum):
+    """The neighbour relation of a guarantee; part of a selection's public parameters."""
+
+    ADD_OR_REMOVE = "add or remove"
+    """One user is in one of the tables and not in the other, and moves all counts in one direction."""
+    REPLACE = "replace"
+    """One user has other records in the other table: counts move both ways. Holds for adding and removing, too."""
+
+    @property
+    def least_sensitivity(self) -> Fraction:
+        """Half the length of the interval in which one user moves a count by at most 1 (specs/subset 1.2, P3)."""
+        return Fraction(1, 2) if self is Neighbours.ADD_OR_REMOVE else Fraction(1)
+
 
 Item = bytes | str
 """The name of an item: bytes, or text, which stands in the same order as its UTF-8; one of the two in a table."""
@@ -123,7 +150,7 @@ class Candidates(Sequence[Row]):
         return [self._names[rows[0]]] if len(rows) == 1 else list(itemgetter(*rows.tolist())(self._names))
 
     def __len__(self) -> int:
-        """How many candidates there are."""
+        """Return the number of candidates."""
         return len(self.counts)
 
     @overload
@@ -145,7 +172,7 @@ class Candidates(Sequence[Row]):
         return iter(sorted(zip(self._named(rows), self._table[rows].tolist(), strict=True), key=rank)[: len(self)])
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other is a sequence of the same rows in the same order."""
+        """Return True if the other is a sequence of the same rows in the same order."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]

@@ -14,19 +14,79 @@ from functools import cmp_to_key, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.errors import Fault
 from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.comparison import START_PRECISION, Real, exceeds
+from stream_dp.exact.checks import refuse, whole_faults
+from stream_dp.exact.coins import START_PRECISION, Exponential, Real, exceeds
 from stream_dp.exact.reals import log
-from stream_dp.select.candidates import MOST_USERS, Item, Row
-from stream_dp.select.gumbel import checked
-from stream_dp.select.parameters import (
-    Domain,
-    FixedThresholdParameters,
-    LaplaceParameters,
-    Thresholded,
-    threshold,
-)
+from stream_dp.select.candidates import MOST_USERS, Domain, Item, Row
+from stream_dp.select.gumbel import Thresholded, checked, price_faults, rank_faults, threshold
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceParameters:
+    """The public parameters of the Laplace variant, for users who move few counts (specs/topk 2.4, Algorithm 4).
+
+    Its price does not grow with k; it composes as any (epsilon, delta) mechanism, and does not pay as it gets.
+
+    Attributes:
+        k: items wanted, at least 1.
+        kbar: how many of the largest counts the mechanism may look at, at least `k` and `items_per_user`.
+        epsilon: what one count that moves costs, in (0, infinity): the noise has scale 1 / epsilon.
+        delta: the parameter of the threshold, in (0, 1); NOT the delta that is delivered (specs/topk P25).
+        items_per_user: bound on the counts one user moves.
+
+    Raises:
+        ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
+    """
+
+    k: int
+    kbar: int
+    epsilon: Fraction
+    delta: Fraction
+    items_per_user: int
+
+    def __post_init__(self) -> None:
+        faults = rank_faults(self.k, self.kbar, items_per_user=self.items_per_user)
+        if not faults and self.items_per_user > self.kbar:
+            faults.append(Fault("kbar", f"must be at least items_per_user = {self.items_per_user}, not {self.kbar}"))
+        refuse(faults + price_faults(self.epsilon, self.delta))
+
+    @property
+    def odds(self) -> Fraction:
+        """Delta / delta: e^(epsilon (h_bot - h_next - 1))."""
+        return Fraction(self.items_per_user, self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedThresholdParameters:
+    """The public parameters of the selection by a threshold without noise (specs/topk 2.9, Algorithm 8 corrected).
+
+    Attributes:
+        k: how many of the largest counts may be returned, at least 1; kbar is k.
+        epsilon: what one item costs, in (0, infinity).
+        delta: chance per item of naming it where only one of two neighbouring tables may, in (0, 1/2].
+
+    Raises:
+        ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
+    """
+
+    k: int
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        faults = whole_faults(k=self.k) + price_faults(self.epsilon, self.delta)
+        if not faults and 2 * self.delta > 1:
+            faults.append(Fault("delta", f"must be at most 1/2, not {self.delta!r}"))
+        refuse(faults)
+
+    @property
+    def odds(self) -> Fraction:
+        """1 / (2 delta)."""
+        return Fraction(1, 2 * self.delta)
+
 
 _WORD_BITS = 64
 _UNIFORM_BITS = _WORD_BITS - 1
@@ -82,9 +142,7 @@ class LaplaceNoise:
         """Start with 64 fresh random bits: the sign, and the first bits of U."""
         self._epsilon = epsilon
         self._negative = bool(word >> _UNIFORM_BITS)
-        self._uniform = word & ((1 << _UNIFORM_BITS) - 1)
-        self._size = _UNIFORM_BITS
-        self._bits = bits
+        self._exponential = Exponential(bits, word & ((1 << _UNIFORM_BITS) - 1), _UNIFORM_BITS)
         self._enclosed: dict[int, tuple[Fraction, Fraction]] = {}
 
     def enclose(self, precision: int) -> tuple[Fraction, Fraction]:
@@ -94,13 +152,7 @@ class LaplaceNoise:
         return self._enclosed[precision]
 
     def _enclose(self, precision: int) -> tuple[Fraction, Fraction]:
-        while self._uniform >> precision == 0:
-            self._uniform = self._uniform << START_PRECISION | self._bits.bits(START_PRECISION)
-            self._size += START_PRECISION
-        # U lies in [u, u + 1) / 2^size.
-        whole = 1 << self._size
-        least, _ = log(Fraction(whole, self._uniform + 1), precision)
-        _, most = log(Fraction(whole, self._uniform), precision)
+        least, most = self._exponential.enclose(precision)
         scale = self._epsilon * (1 << precision)
         bounds = Fraction(least, scale), Fraction(most, scale)
         return (-bounds[1], -bounds[0]) if self._negative else bounds
@@ -108,7 +160,7 @@ class LaplaceNoise:
 
 @dataclass(frozen=True, slots=True)
 class NoisyTopK:
-    """What the Laplace variant returns; all of it is covered by the guarantee. It has no price by its length.
+    """Result of the Laplace variant; the guarantee covers all of it. It has no price by its length.
 
     Attributes:
         items: the items above the noisy threshold, the largest noisy count first, at most k.

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.coins import uniform
-from stream_dp.exact.comparison import START_PRECISION, happens
+from stream_dp.exact.coins import START_PRECISION, happens, uniform
 from stream_dp.exact.reals import exp_neg, log
 from stream_dp.select.candidates import MOST_USERS, Candidates
 
@@ -31,21 +30,22 @@ BOTTOM = -1
 """The place of bottom."""
 
 _LN_BITS = 96
+_LN_TWO = log(Fraction(2), _LN_BITS)
 _FAR_BITS = 3
 """Far places may together be one in 2^3 of what is proposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bottom:
-    """What competes with the candidates: its weight is odds e^(epsilon floor), that of an item e^(epsilon count)."""
+    """Competitor of the candidates: its weight is odds e^(epsilon floor), that of an item e^(epsilon count)."""
 
     floor: int
     odds: Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """What a number below `total` proposes.
+class ProposalTable:
+    """Places that the numbers below `total` propose.
 
     Attributes:
         reference: R, the count at which the weight is 1.
@@ -143,7 +143,7 @@ class Peeling:
         self._spent = 0
         self.proposal = self._propose(sorted(self._taken))
 
-    def _propose(self, gone: list[int]) -> Proposal:
+    def _propose(self, gone: list[int]) -> ProposalTable:
         rows, units, waiting = self._rows, self._units, self._bottom_units
         candidates = [int(rows.counts[self._first])] if self._first < len(rows) else []
         reference = max(candidates + ([self._bottom.floor] if self._bottom else []))
@@ -174,12 +174,12 @@ class Peeling:
         levels.append(level)
         places.append(places[-1] + left)
         total = starts[-1] + (left * units + waiting << top - level)
-        return Proposal(reference, total, top, levels, starts, places, units, gone)
+        return ProposalTable(reference, total, top, levels, starts, places, units, gone)
 
 
 def _rough(epsilon: Fraction, distance: int, level: int) -> tuple[int, int]:
     """Enclose 2^level e^(-epsilon distance), at most 1, by 1 - y and 1 - y + y^2 / 2, at 2^64. Enough for most."""
-    below, above = _ln_two()
+    below, above = _LN_TWO
     scaled = (distance * epsilon.numerator << _LN_BITS) // epsilon.denominator
     least, most = max(scaled - level * above, 0), scaled + 1 - level * below  # 2^96 y
     one = 1 << _LN_BITS
@@ -188,15 +188,10 @@ def _rough(epsilon: Fraction, distance: int, level: int) -> tuple[int, int]:
     return lower >> places, (upper >> places) + 1
 
 
-@lru_cache(maxsize=1)
-def _ln_two() -> tuple[int, int]:
-    return log(Fraction(2), _LN_BITS)
-
-
 @lru_cache(maxsize=64)
 def _steps(epsilon: Fraction, levels: int) -> NDArray[np.int64]:
     """D_0, ..., D_levels, or 2^62 where that is less: no two counts are so far apart."""
-    _, above = _ln_two()
+    _, above = _LN_TWO
     per = epsilon.numerator << _LN_BITS
     steps = [min(-(-level * above * epsilon.denominator // per), MOST_USERS) for level in range(levels + 1)]
     return np.array(steps, np.int64)

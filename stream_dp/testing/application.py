@@ -15,23 +15,22 @@ from stream_dp.accounting import Ledger
 from stream_dp.agents import AGENTS
 from stream_dp.config.access import MEMORY
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import next_record
-from stream_dp.control.grants import Grant
+from stream_dp.control.grant_records import Grant
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.history import Joiner
-from stream_dp.releases.rows import read_ledgers
+from stream_dp.releases.accounts import read_ledgers
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.faust.embedded import MemoryLog
-from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import Client, connect
 from stream_dp.runtime.kafka.control_topic import post, read_history, write_grant
 from stream_dp.runtime.kafka.topics import RELEASES, Topics, TopicSpec, sources_of
 from stream_dp.runtime.key_file import load_keys
+from stream_dp.runtime.worker.assembly import Options, Worker
 from stream_dp.runtime.worker.process import running
-from stream_dp.runtime.worker.worker import Options, Worker
 from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
 
@@ -182,7 +181,7 @@ class Application:
     async def read_all(self, topics: Iterable[str]) -> dict[str, list[tuple[bytes | None, bytes | None]]]:
         """The same of several topics, read at once."""
         found: dict[str, list[tuple[bytes | None, bytes | None]]] = {topic: [] for topic in topics}
-        there = [topic for topic in found if await self.client.partitions(topic) is not None]
+        there = [*await self.client.describe(found)]
         if there:
             async for record in self.client.follow(there, until_end=True):
                 found[record.topic].append((record.key, record.value))
@@ -272,7 +271,7 @@ async def application(
     """
     plan = plan_from(text, folder, broker)
     log = MemoryLog() if plan.broker.is_embedded else None
-    async with connect(plan.broker, log, patient=True) as client:
+    async with connect(plan.broker, None if log is None else MemoryClient(log), patient=True) as client:
         await client.create([TopicSpec(topic, source.partitions) for topic, source in sources_of(plan).items()])
         app = Application(plan, client, log, keyed_entropy(noise_key))
         try:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
-from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
-from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, own_secret
-from stream_dp.lossless.factorization import cover
+from stream_dp.exact.bits import Entropy, KeyedBits
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
+from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.codec import AnyRecord
-from stream_dp.releases.publication import account, refusal_record, release_record
+from stream_dp.releases.publication import Denial, Revision, account
 from stream_dp.testing.scripts import Event, Raw, Script, Watermark
 from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.merging import summed
@@ -109,11 +110,7 @@ def windows_of(view: ViewPlan, start_ms: int, time_ms: int) -> list[int]:
 
 def keyed_entropy(key: bytes) -> Entropy:
     """Noise that a second run draws again: bits fixed by the key and the draw's context. Not private."""
-
-    def source(context: bytes) -> BitSource:
-        return KeyedBits(key, context)
-
-    return source
+    return partial(KeyedBits, key)
 
 
 def expected_records(
@@ -183,51 +180,30 @@ def _released(
         return []
     found = [one for start in starts if (one := sealed[start]) is not None]
     named = last if panes is None else starts[0]
+    made = Revision(
+        view, audience=audience, level=level, start_ms=named, number=1, period_loss=told, ledger=ledger, panes=panes
+    )
     if len(found) < len(starts):
-        asked = view.cost(view.start_level) * (panes or 1)
-        return [
-            refusal_record(
-                view,
-                audience=audience,
-                level=level,
-                start_ms=named,
-                revision=1,
-                requested=asked,
-                period_loss=told,
-                ledger=ledger,
-                panes=panes,
-            )
-        ]
+        return [made.refusal(Denial(view.cost(view.start_level) * (panes or 1)))]
     if len(found) == 1 and panes is None:
         table, noise = found[0]
         (fields,) = view.kind.read(table, [level], noise)
     else:
         columns = [view.kind.summand(table, level, noise) for table, noise in found]
         fields = view.kind.total(found[0][0], [*map(sum, zip(*columns, strict=True))])
-    return [
-        release_record(
-            view,
-            audience=audience,
-            level=level,
-            start_ms=named,
-            revision=1,
-            fields=fields,
-            window_loss=sum((view.spent(table, level) for table, _ in found[: panes or 1]), Cost.ZERO),
-            period_loss=told,
-            ledger=ledger,
-            panes=panes,
-        )
-    ]
+    loss = sum((view.spent(table, level) for table, _ in found[: panes or 1]), Cost.ZERO)
+    return [made.release(fields=fields, window_loss=loss)]
 
 
 def blocks_of(view: ViewPlan, last_ms: int) -> list[tuple[int, int]]:
     """The blocks of panes that a total is the sum of, oldest first: the starts of the first and last pane of each."""
     shape, first = view.window.shape, view.window.charged(last_ms).start_ms
     panes = 1 + shape.begun(first, last_ms)
-    return [
-        (shape.next(first, begin), shape.next(first, end - 1))
-        for begin, end in cover(0, panes, 1 << panes.bit_length())
-    ]
+    blocks, begin = [], 0
+    for size in (1 << power for power in reversed(range(panes.bit_length())) if panes >> power & 1):
+        blocks.append((shape.next(first, begin), shape.next(first, begin + size - 1)))
+        begin += size
+    return blocks
 
 
 def panes_before(view: ViewPlan, start_ms: int) -> Sequence[int]:

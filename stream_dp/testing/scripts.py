@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.kafka.client import Outgoing
-from stream_dp.runtime.source_records import SourceRecords
+from stream_dp.runtime.factory import SourceRecords
+from stream_dp.windows.effects import Message
 from stream_dp.windows.events import names_of, put
 
 
@@ -95,7 +95,7 @@ class SourceWriter:
         put(value, names_of(self._time_field), self._time(event.time_ms))
         return value
 
-    def records(self, script: Script) -> Iterator[Outgoing]:
+    def records(self, script: Script) -> Iterator[Message]:
         """The records of a script, in order."""
         for act in script:
             match act:
@@ -105,9 +105,9 @@ class SourceWriter:
                 case Watermark(time_ms):
                     yield from self._records.watermark(time_ms)
                 case Raw(partition, key, value, headers):
-                    yield Outgoing(self.source.topic, partition, key, value, list(headers.items()))
+                    yield Message(self.source.topic, key, value, partition, headers)
 
-    def _anywhere(self, record: Outgoing) -> Outgoing:
+    def _anywhere(self, record: Message) -> Message:
         """The record without a key, in one partition after another: events of a user are everywhere."""
         self._written += 1
         return replace(record, partition=self._written % self.source.partitions, key=None)

@@ -80,7 +80,7 @@ class ValueReader:
         self._fastavro_read = fastavro.schemaless_reader
         types = _Types(fastavro, text, references)
         kept: set[tuple[str, str]] = set()
-        found = {field: list(types.find(names_of(field), kept)) for field in form.fields}
+        found = {field: list(types.find(types.top, names_of(field), kept)) for field in form.fields}
         self._writer = types.plain(None)
         self._reader = None
         if types.repeats(kept) < types.repeats(None) and not types.are_mixed(kept):
@@ -131,48 +131,44 @@ class _Types:
         try:
             for reference in references:
                 fastavro.parse_schema(msgspec.json.decode(reference), self._named)
-            self._top = fastavro.parse_schema(msgspec.json.decode(text), self._named)
-            self._check(self._top, (), repeated=False)
-        except UnusableSchemaError:
-            raise
-        except MemoryError:
+            self.top = fastavro.parse_schema(msgspec.json.decode(text), self._named)
+            self._check(self.top, (), repeated=False)
+        except (UnusableSchemaError, MemoryError):
             raise
         except Exception:  # a schema is whatever a producer has made of it
             raise UnusableSchemaError("it is no schema of Avro, or refers to what is not there") from None
-        if not _is(self._top, "record"):
+        if not _is(self.top, "record"):
             raise UnusableSchemaError("it is not one of a record")
 
-    def find(self, names: Names, passed: set[tuple[str, str]]) -> Iterator[Any]:
+    def find(self, kind: Any, names: Names, passed: set[tuple[str, str]]) -> Iterator[Any]:  # noqa: ANN401
         """The types, no unions, of what may stand at a place.
 
         Args:
+            kind: the type that the place is in.
             names: the place.
             passed: gets the fields on the way, each behind the name of its record.
         """
-        return self._find(self._top, names, passed)
-
-    def _find(self, kind: Any, names: Names, passed: set[tuple[str, str]]) -> Iterator[Any]:  # noqa: ANN401
         kind = self._resolved(kind)
         if isinstance(kind, list):
             for branch in kind:
-                yield from self._find(branch, names, passed)
+                yield from self.find(branch, names, passed)
         elif not names:
             yield kind
         elif _is(kind, "map"):
-            yield from self._find(kind["values"], names[1:], passed)
+            yield from self.find(kind["values"], names[1:], passed)
         else:
             for field in kind.get("fields", ()):
                 if field["name"] == names[0]:
                     passed.add((kind["name"], names[0]))
-                    yield from self._find(field["type"], names[1:], passed)
+                    yield from self.find(field["type"], names[1:], passed)
 
     def repeats(self, kept: Kept) -> int:
         """Return the number of lists and maps in the schema, with some of its fields."""
-        return sum(_is(kind, "array", "map") for kind in self._walk(self._top, kept))
+        return sum(_is(kind, "array", "map") for kind in self._walk(self.top, kept))
 
     def are_mixed(self, kept: Kept) -> bool:
         """Return True if a union is among them of which fastavro, with a reader's schema, confuses two types."""
-        unions = (kind for kind in self._walk(self._top, kept) if isinstance(kind, list))
+        unions = (kind for kind in self._walk(self.top, kept) if isinstance(kind, list))
         return any(sum(_is(self._resolved(one), *group) for one in union) > 1 for union in unions for group in _ALIKE)
 
     def _walk(self, kind: Any, kept: Kept) -> Iterator[Any]:  # noqa: ANN401
@@ -184,7 +180,7 @@ class _Types:
 
     def plain(self, kept: Kept) -> Any:  # noqa: ANN401
         """The schema with some of its fields, without logical types, and with every type that it uses."""
-        return self._fastavro.parse_schema(self._plain(self._top, set(), kept))
+        return self._fastavro.parse_schema(self._plain(self.top, set(), kept))
 
     def _plain(self, kind: Any, defined: set[str], kept: Kept) -> Any:  # noqa: ANN401
         kind = self._resolved(kind)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stream_dp.windows.count_rows import JournalRow
-from stream_dp.windows.events import Column, Decoded
+from stream_dp.windows.events import Column
 from stream_dp.windows.open_windows import OpenWindow
-from stream_dp.windows.shapes.base import Shape
+from stream_dp.windows.shapes.shape import Shape
 from stream_dp.windows.views import CountedView
 
 _NO_MORE = (1 << 63, -(1 << 63))
@@ -39,18 +39,28 @@ class Bounded:
     refused: list[tuple[int, str]]
 
 
+class Admission(NamedTuple):
+    """Decides which events of a chunk are in time for a view, and in their place."""
+
+    clock_ms: int
+    """The view's clock before the chunk."""
+    now_ms: int
+    """The wall time of the tick behind the chunk; nothing is counted that lies further ahead of it than `max_ahead_ms`,
+    and no watermark shows more."""
+    open_from_ms: int
+    """Start of the first window that was not handed on; everything before it is late."""
+    watermarks: Sequence[tuple[int, int]] = ()
+    """(offset, time) in order: behind that offset the clock shows at least that time. The order of the log alone
+    decides what is late, not what one fetch happens to bring together."""
+    misplaced: Callable[[bytes], bool] | None = None
+    """Tells whether a user stands in a partition that is not theirs; None to trust the producers."""
+    is_oldest: bool = True
+    """No earlier definition of the view is open: what is from before this one began is too late for all. Else it is the
+    earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here."""
+
+
 def bound_chunk(
-    view: CountedView,
-    windows: dict[int, OpenWindow],
-    decoded: Decoded,
-    column: int,
-    clock_ms: int,
-    now_ms: int,
-    watermarks: Sequence[tuple[int, int]],
-    open_from_ms: int,
-    misplaced: Callable[[bytes], bool] | None,
-    *,
-    is_oldest: bool = True,
+    view: CountedView, windows: dict[int, OpenWindow], contributions: Column, admission: Admission
 ) -> Bounded:
     """Count the events of a chunk that the view's bounds let through.
 
@@ -58,26 +68,16 @@ def bound_chunk(
         view: the view.
         windows: what its open windows hold, by start of the window or of the interval that bounds contributions to it;
             changed in place.
-        decoded: the chunk.
-        column: which of the chunk's item columns the view counts.
-        clock_ms: the view's clock before the chunk.
-        now_ms: the wall time of the tick behind the chunk; nothing is counted that lies further ahead of it than
-            `max_ahead_ms`, and no watermark shows more.
-        watermarks: (offset, time) in order: behind that offset the clock shows at least that time. The order of the
-            log alone decides what is late, not what one fetch happens to bring together.
-        open_from_ms: start of the first window that was not handed on; everything before it is late.
-        misplaced: tells whether a user stands in a partition that is not theirs; None to trust the producers.
-        is_oldest: no earlier definition of the view is open: what is from before this one began is too late for all.
-            Else it is the earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here.
+        contributions: the column of the chunk that the view counts.
+        admission: decides what is late, too early or out of place.
 
     Returns:
         The clock, the accepted contributions and the refusals, one for each contribution that no window takes, reasons:
         `late`, `before_start`, `future`, `duplicate`, `clipped`, `wrong_partition`.
     """
-    tilings, contributions = view.windows.tilings, decoded.columns[column]
+    tilings = view.windows.tilings
     names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
-    place = _BoundArguments(view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest)
-    found = [_bound_tiling(one, windows, contributions, names, place) for one in tilings]
+    found = [_bound_tiling(one, view, windows, contributions, names, admission) for one in tilings]
     return found[0] if len(found) == 1 else _together(found, contributions.offsets)
 
 
@@ -95,26 +95,19 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
     )
 
 
-class _BoundArguments(NamedTuple):
-    """Arguments of `bound_chunk`: the state of a view at a chunk of its partition."""
-
-    view: CountedView
-    clock_ms: int
-    now_ms: int
-    watermarks: Sequence[tuple[int, int]]
-    open_from_ms: int
-    misplaced: Callable[[bytes], bool] | None
-    is_oldest: bool
-
-
 def _bound_tiling(
-    shape: Shape, windows: dict[int, OpenWindow], contributions: Column, names: Sequence[int], place: _BoundArguments
+    shape: Shape,
+    view: CountedView,
+    windows: dict[int, OpenWindow],
+    contributions: Column,
+    names: Sequence[int],
+    admission: Admission,
 ) -> Bounded:
     """As `bound_chunk`, for those of the view's windows that are of one tiling: an event is in one of them.
 
     Of what is refused, not the offsets are given but the `names` that stand in their places.
     """
-    view, clock_ms, now_ms, watermarks, open_from_ms, misplaced, is_oldest = place
+    clock_ms, now_ms, open_from_ms, watermarks, misplaced, is_oldest = admission
     limit, grace, ends = view.items_per_user, view.grace_ms, view.ends(shape)
     latest = now_ms + view.max_ahead_ms if ends is None else min(now_ms + view.max_ahead_ms, ends - 1)
     first = shape.first_from(max(open_from_ms, view.first_ms))
@@ -159,9 +152,6 @@ def _bound_tiling(
         tallies[own[0]] += 1
         row.users.append(user)
         row.items.append(item)
-    while mark_at < _NO_MORE[0]:
-        clock_ms = max(clock_ms, min(mark_ms, now_ms))
-        mark_at, mark_ms = next(marks)
-    out.clock_ms = clock_ms
+    out.clock_ms = max([clock_ms, *(min(time, now_ms) for _, time in watermarks)])
     out.added = {start: row for start, row in out.added.items() if row.users}
     return out

@@ -3,20 +3,20 @@
 | key | value |
 |---|---|
 | `m` source | `Marker`: how far the source is counted, and the totals so far; the commit point of a chunk |
-| `k` source | `RekeyMarker`: how far the source is re-keyed, where it is |
+| `k` source | `SourceProgress`: how far the source is re-keyed, where it is |
 | `j` view, start, sequence | `JournalRow`: what one chunk added to one window, in as many rows as it takes |
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Self
 
 import msgspec
 
 from stream_dp.windows.effects import Increment
 from stream_dp.windows.encoding import ENTRIES_BYTES, cut, encode, text, window_key
-from stream_dp.windows.views import view_of
+from stream_dp.windows.views import CountedView, view_of
 
 MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
 REPEATS = ("duplicate", "clipped")
@@ -25,12 +25,10 @@ REPEATS = ("duplicate", "clipped")
 MOST_MISSING = 8
 """Number of gaps of a partition that are stored one by one."""
 
-_SEQUENCE = struct.Struct(">I")
-
 
 def journal_key(view: str, start_ms: int, sequence: int) -> bytes:
     """The key of the `sequence`-th journal row of a window."""
-    return window_key(JOURNAL, view, start_ms) + _SEQUENCE.pack(sequence)
+    return window_key(JOURNAL, view, start_ms) + sequence.to_bytes(4)
 
 
 class Missing(msgspec.Struct, array_like=True):
@@ -102,6 +100,17 @@ class ViewMark(msgspec.Struct, array_like=True):
     gap: tuple[int, int] | None = None
     """With an event clock, an interval as in `lost` that the next watermark which moves the clock makes shorter."""
 
+    @classmethod
+    def new(cls, view: CountedView, opens_ms: int, closed_ms: int) -> Self:
+        """The mark of a definition that was never counted here.
+
+        Args:
+            view: the definition.
+            opens_ms: start of the first window that is counted.
+            closed_ms: the wall time.
+        """
+        return cls(view.fingerprint, view.first_ms, None, opens_ms, opens_ms, closed_ms, [], cut_ms=view.until_ms)
+
     def hand_on(self, stop_ms: int, gone: list[tuple[int, int]], windows: int) -> None:
         """Go on behind windows that were handed on.
 
@@ -121,19 +130,67 @@ class ViewMark(msgspec.Struct, array_like=True):
         return {reason: amount for reason, amount in self.refused.items() if reason not in REPEATS} | self.repeats
 
 
-class Marker(msgspec.Struct, array_like=True):
-    """The commit record of one partition of a source: journal rows behind `offset` do not count."""
+class SourceProgress(msgspec.Struct, array_like=True):
+    """Progress in one partition of a source, and its counters: the row of a partition that is re-keyed."""
 
-    offset: int
-    tick_ms: int
+    offset: int = -1
+    tick_ms: int = -1
     """The latest time of a tick; -1 before the first, as `offset` is before the first record."""
-    views: dict[str, ViewMark]
     consumed: int = 0
     """Number of records that were read up to `offset`."""
     watermarks: int = 0
     """Number of them that were watermarks."""
     refused: dict[str, int] = {}
     """Number of records that were refused for every view, by reason."""
+    missing: list[Missing] = []
+    """Records deleted before they were counted, no more than `MOST_MISSING`; the newest last, which one that follows
+    on it makes longer."""
+    records_missing: int = 0
+    """Number of offsets of all records that were ever missing."""
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the partition was read, or heard of a time, before."""
+        return self.offset >= 0 or self.tick_ms >= 0
+
+    def pass_to(self, end: int, begins: int, now_ms: int) -> tuple[int, int] | None:
+        """Go on at an offset, since none before it is to be read any more.
+
+        What was deleted of it is missing, unless nothing was read here before. The rest are places without a record
+        of anybody: the marks of transactions, and what compaction leaves.
+
+        Args:
+            end: the offset, behind the next one.
+            begins: the offset at which the log begins, asked for after everything before `end` had been read.
+            now_ms: the time of the first tick behind it.
+
+        Returns:
+            The first offset that is missing, and the one behind the last; None if none is.
+        """
+        first, behind, begun = self.offset + 1, min(begins, end), self.has_begun
+        self.offset = end - 1
+        if not begun or behind <= first:
+            return None
+        self.records_missing += behind - first
+        if self.missing and self.missing[-1].behind == first:
+            *before, last = self.missing
+            self.missing = [*before, Missing(last.first, behind, now_ms)]
+        else:
+            self.missing = [*self.missing, Missing(first, behind, now_ms)][-MOST_MISSING:]
+        return first, behind
+
+    def totals(self) -> Iterator[Increment]:
+        """Yield the counters since the first record; none of them is about an open window."""
+        yield Increment("events_consumed", self.consumed)
+        yield Increment("watermarks_read", self.watermarks)
+        yield Increment("records_missing", self.records_missing)
+        yield from refusals(self.refused, "")
+
+
+class Marker(SourceProgress, array_like=True, kw_only=True):
+    """The commit record of one partition of a source: journal rows behind `offset` do not count."""
+
+    views: dict[str, ViewMark]
     source_partitions: dict[int, SourcePartition] = {}
     """Where the source is re-keyed: by its partition, how far that has come."""
     read_ms: int = -1
@@ -142,31 +199,21 @@ class Marker(msgspec.Struct, array_like=True):
     """The time of the latest watermark up to `offset`, whichever views there are; None before the first."""
     gap_ms: int | None = None
     """The time of the tick behind records that are missing, as long as no later watermark was read."""
-    missing: list[Missing] = []
-    """Records deleted before they were counted; the newest last, and no more than `MOST_MISSING`."""
-    records_missing: int = 0
-    """Number of offsets of all records that were ever missing."""
 
     @property
-    def has_begun(self) -> bool:
-        """True if the partition was counted, or heard of a time, before."""
-        return self.offset >= 0 or self.tick_ms >= 0
+    def progress(self) -> list[Marker | SourcePartition]:
+        """Progress here and, where the source is re-keyed, in each of its partitions."""
+        return [self, *self.source_partitions.values()]
 
     def totals(self) -> Iterator[Increment]:
         """Yield the counters since the first record; none of them is about an open window."""
-        yield Increment("events_consumed", self.consumed)
-        yield Increment("watermarks_read", self.watermarks)
-        yield Increment("records_missing", self.records_missing)
-        yield from refusals(self.refused, "")
+        yield from super().totals()
         for name, mark in self.views.items():
             view = view_of(name)
             yield from refusals(mark.shown, view)
-            for counter, amount in (
-                ("events_counted", mark.counted),
-                ("events_unknown", mark.unknown),
-                ("windows_closed", mark.closed),
-            ):
-                yield Increment(counter, amount, (("view", view),))
+            yield Increment("events_counted", mark.counted, (("view", view),))
+            yield Increment("events_unknown", mark.unknown, (("view", view),))
+            yield Increment("windows_closed", mark.closed, (("view", view),))
 
 
 def take_watermarks(of: Marker | SourcePartition, watermarks: Iterable[tuple[int, int]], now_ms: int) -> int | None:
@@ -189,42 +236,10 @@ def take_watermarks(of: Marker | SourcePartition, watermarks: Iterable[tuple[int
     return news
 
 
-def noted(missing: Sequence[Missing], gap: Missing) -> list[Missing]:
-    """The gaps of a partition with one more; one that follows on the last makes that longer."""
-    if missing and missing[-1].behind == gap.first:
-        return [*missing[:-1], Missing(missing[-1].first, gap.behind, gap.at_ms)]
-    return [*missing, gap][-MOST_MISSING:]
-
-
 def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
     """Events that were refused, by reason; for every view where none is named."""
     for reason, amount in refused.items():
         yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
-
-
-class RekeyMarker(msgspec.Struct, array_like=True):
-    """Progress of re-keying a partition of a source, and its counters."""
-
-    offset: int = -1
-    tick_ms: int = -1
-    consumed: int = 0
-    watermarks: int = 0
-    refused: dict[str, int] = {}
-    missing: list[Missing] = []
-    records_missing: int = 0
-    """Both as in `Marker`."""
-
-    @property
-    def has_begun(self) -> bool:
-        """True if the partition was read, or heard of a time, before."""
-        return self.offset >= 0 or self.tick_ms >= 0
-
-    def totals(self) -> Iterator[Increment]:
-        """Yield the counters since the first record."""
-        yield Increment("events_consumed", self.consumed)
-        yield Increment("watermarks_read", self.watermarks)
-        yield Increment("records_missing", self.records_missing)
-        yield from refusals(self.refused, "")
 
 
 def rekey_key(source: str) -> bytes:

@@ -12,21 +12,21 @@ in the source when it was made.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from stream_dp.errors import ConfigError
-from stream_dp.windows.bounding import bound_chunk
+from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import (
     JOURNAL,
     MARKER,
     REPEATS,
     JournalRow,
     Marker,
-    Missing,
+    SourcePartition,
     SourcePartitionClock,
     ViewMark,
     journal_key,
-    noted,
     take_watermarks,
 )
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step, Warn
@@ -45,9 +45,9 @@ from stream_dp.windows.encoding import (
 )
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
-from stream_dp.windows.handover import Handover, lost_partials
+from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
 from stream_dp.windows.merging import Partial, drop_except, outside, parts_of
-from stream_dp.windows.open_windows import OpenWindow, SpillStoreFactory, ViewState, pass_time, tables_of
+from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
 
 Outlet = Callable[[Partial], Message]
@@ -61,6 +61,36 @@ _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
 """Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 
 
+def fresh_records(records: Sequence[Record], offset: int) -> Generator[Effect, None, list[Record]]:
+    """Return the records behind an offset; those up to it are read again."""
+    fresh = [record for record in records if record.offset > offset]
+    yield Increment("events_consumed", len(records))
+    if len(fresh) < len(records):
+        yield Increment("events_replayed", len(records) - len(fresh))
+    return fresh
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPartition:
+    """Partition of a source whose records are counted.
+
+    Attributes:
+        source: the source's name.
+        partition: the number of the partition.
+        partitioner: the hash that places users, None to trust the producers.
+    """
+
+    source: str
+    partition: int
+    partitioner: Partitioner | None = None
+
+    @property
+    def misplaced(self) -> Callable[[bytes], bool] | None:
+        """Tells whether a user stands in a partition that is not theirs."""
+        place = self.partitioner
+        return None if place is None else lambda user: place(user) != self.partition
+
+
 class PartitionCounter:
     """Counts one partition of one source for all its views.
 
@@ -70,53 +100,37 @@ class PartitionCounter:
 
     def __init__(
         self,
-        source: str,
-        partition: int,
+        counted: CountedPartition,
         views: Sequence[CountedView],
         decoder: Callable[[Sequence[str]], EventDecoder],
         *,
         outlet: Outlet,
         dead_letters: DeadLetters,
-        partitioner: Partitioner | None,
-        configured: Collection[str] = (),
-        window_memory_bytes: int,
-        spill_stores: SpillStoreFactory,
+        configured: Collection[str],
+        memory: WindowMemory,
     ) -> None:
         """Set up the counter; `load` makes it ready.
 
         Args:
-            source: the source's name.
-            partition: its partition.
-            views: the views on it; of a view whose definition changed each definition, in the order of their windows.
+            counted: the partition.
+            views: the views on the source; of a view whose definition changed each definition, in the order of their
+                windows.
             decoder: makes what reads its records, for those of `views` that still count: its item columns are theirs.
             outlet: where partials go.
             dead_letters: where refused records are noted.
-            partitioner: the hash that places users, None to trust the producers.
-            configured: names of all views of the application; empty if every source looks after its own.
-            window_memory_bytes: what the users and items of a window may take in memory, by estimate; with more, it
-                goes on on disk.
-            spill_stores: makes the place where it does.
+            configured: names of all views of the application; rows of others are deleted.
+            memory: bounds what an open window holds in memory.
         """
-        self._most = window_memory_bytes
-        self._spill_stores = spill_stores
-        self._source = source
-        self._configured = {view.name for view in views}.union(configured)
-        self._alone = not configured
-        self._partition = partition
+        self._memory = memory
+        self._source = counted.source
+        self._configured = set(configured)
+        self._partition = counted.partition
         self._decoder_of = decoder
         self._outlet = outlet
         self._dead_letters = dead_letters
-        self._misplaced = (lambda user: partitioner(user) != partition) if partitioner is not None else None
-        self._views = [
-            ViewState(
-                view,
-                ViewMark(
-                    view.fingerprint, view.first_ms, None, view.first_ms, view.first_ms, 0, [], cut_ms=view.until_ms
-                ),
-            )
-            for view in views
-        ]
-        self._marker = Marker(-1, -1, {state.view.name: state.mark for state in self._views})
+        self._misplaced = counted.misplaced
+        self._views = [ViewState(view, ViewMark.new(view, view.first_ms, 0)) for view in views]
+        self._marker = Marker(views={state.view.name: state.mark for state in self._views})
         self.held: Mapping[str, int] = {}
         """By view, the start of the first window that is not closed: settings that are not taken up are about it."""
         self._choose()
@@ -139,7 +153,8 @@ class PartitionCounter:
     def takes_long(self) -> bool:
         """True if counting the next chunk may have to read or write a window on disk."""
         windows = (window for state in self._views for window in state.windows.values())
-        return any(window.spill_store is not None or window.memory_bytes > self._most // 2 for window in windows)
+        half = self._memory.most_bytes // 2
+        return any(window.spill_store is not None or window.memory_bytes > half for window in windows)
 
     def load(self, rows: Rows) -> Step:
         """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
@@ -149,7 +164,7 @@ class PartitionCounter:
         """
         self._rows = rows
         stored = rows.get(self._marker_key())
-        marker = self._marker = decode(Marker, stored) if stored is not None else Marker(-1, -1, {})
+        marker = self._marker = decode(Marker, stored) if stored is not None else Marker(views={})
         self._check_moved(marker, rows)
         yield from Handover([state.view for state in self._views], marker, rows).carried_out(
             self._marker_key(), self._outlet, self._partition
@@ -175,13 +190,12 @@ class PartitionCounter:
                         state.rows[start] += 1
                         window = state.windows.setdefault(state.view.bounded_in(start), OpenWindow())
                         window.add(row)
-                        window.settle([row], self._most, self._spill_stores)
+                        window.settle([row], self._memory)
                 yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
             yield Commit(rolled_back)
         marker.views = {state.view.name: state.mark for state in self._views}
-        kept = self._configured | {name for name in self._counted_elsewhere(rows) if self._alone}
-        yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in kept), rows)
+        yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in self._configured), rows)
         self._choose()
         yield from self._purge(self._views)
         yield from self._hand_on()
@@ -189,14 +203,11 @@ class PartitionCounter:
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
         """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
         own = {state.view.name for state in self._views}
-        came = own & self._counted_elsewhere(rows)
+        others = (value for key, value in rows.scan(MARKER, after(MARKER)) if key != self._marker_key())
+        came = own & {name for value in others for name in decode(Marker, value).views}
         went = marker.views.keys() & (self._configured - own)
         if came | went:
             raise ConfigError(_changed(min(came | went)))
-
-    def _counted_elsewhere(self, rows: Rows) -> set[str]:
-        markers = rows.scan(MARKER, after(MARKER))
-        return {name for key, value in markers if key != self._marker_key() for name in decode(Marker, value).views}
 
     def learn(self, schemas: Schemas) -> None:
         """Take the schemas of the chunks to come: a step asks nobody for one."""
@@ -212,10 +223,7 @@ class PartitionCounter:
                 is missing between them and the last that was counted.
         """
         last = records[-1].offset
-        fresh = [record for record in records if record.offset > self._marker.offset]
-        yield Increment("events_consumed", len(records))
-        if len(fresh) < len(records):
-            yield Increment("events_replayed", len(records) - len(fresh))
+        fresh = yield from fresh_records(records, self._marker.offset)
         if not fresh:
             return
         missing = self._pass_to(fresh[0].offset, begins, now_ms)
@@ -223,8 +231,7 @@ class PartitionCounter:
         decoded = self._decoder.decode(fresh)
         self._marker.consumed += len(fresh)
         self._marker.watermarks += len(decoded.watermarks)
-        self._marker.read_ms = now_ms
-        self._close_gaps(take_watermarks(self._marker, decoded.watermarks, now_ms), self._partition)
+        self._take_watermarks(self._marker, self._partition, decoded.watermarks, now_ms)
         if decoded.watermarks:
             yield Increment("watermarks_read", len(decoded.watermarks))
         changed = yield from self._count(decoded, last, now_ms, self._partition)
@@ -249,18 +256,12 @@ class PartitionCounter:
         for column, state in enumerate(self._counting):
             clock = self._clock(state, partition)
             self._take_out(state, decoded, column)
-            bound = bound_chunk(
-                state.view,
-                state.windows,
-                decoded,
-                column,
-                clock.clock_ms,
-                now_ms,
-                decoded.watermarks if state.view.clock == "event" else (),
-                state.mark.open_from_ms,
-                self._misplaced,
-                is_oldest=state.view.name in self._oldest,
+            marks = decoded.watermarks if state.view.clock == "event" else ()
+            is_oldest = state.view.name in self._oldest
+            admission = Admission(
+                clock.clock_ms, now_ms, state.mark.open_from_ms, marks, self._misplaced, is_oldest=is_oldest
             )
+            bound = bound_chunk(state.view, state.windows, decoded.columns[column], admission)
             clock.clock_ms = bound.clock_ms
             if decoded.watermarks:
                 clock.idle_since_ms = now_ms
@@ -276,7 +277,7 @@ class PartitionCounter:
                     state.rows[start] += 1
                 settled.setdefault(state.view.bounded_in(start), []).append(row)
             for start, rows in settled.items():
-                state.windows[start].settle(rows, self._most, self._spill_stores)
+                state.windows[start].settle(rows, self._memory)
         yield from self._refuse(refused, partition)
         return changed
 
@@ -293,57 +294,47 @@ class PartitionCounter:
         missing: list[_Lost | None] = []
         for now_ms, end in zip_longest(times_ms, ends, fillvalue=0):
             missing.append(self._pass_to(end, begins, now_ms))
-            if now_ms > self._marker.tick_ms:
-                for state in self._counting:
-                    pass_time(state.view, self._clock(state, self._partition), now_ms, self._marker.tick_ms)
-                    self._move(state, now_ms)
-                self._marker.tick_ms = now_ms
+            self._tick(self._marker, self._partition, now_ms)
         yield from self._tell_missing(missing)
         yield Commit([self._marker_row()])
         yield from self._hand_on()
 
+    def _tick(self, progress: Marker | SourcePartition, partition: int, now_ms: int) -> None:
+        """Let time pass in a partition of the source; a time that is not behind all earlier ones says nothing new."""
+        if now_ms > progress.tick_ms:
+            for state in self._counting:
+                pass_time(state.view, self._clock(state, partition), now_ms, progress.tick_ms)
+                self._move(state, now_ms)
+            progress.tick_ms = now_ms
+
     # -- records that are missing -----------------------------------------------------------------------------
 
     def _pass_to(self, end: int, begins: int, now_ms: int) -> _Lost | None:
-        """Go on at an offset, since none before it is to be read any more.
+        """Go on at an offset as `SourceProgress.pass_to`, and refuse the windows that may lack what is missing."""
+        marker, now_ms = self._marker, max(now_ms, self._marker.tick_ms)
+        gap = marker.pass_to(end, begins, now_ms) if self.next_offset < end else None
+        return None if gap is None else (*gap, self._open_gaps(marker, self._partition, now_ms))
 
-        What was deleted of it is missing, unless nothing was counted here before. The rest are places without a record
-        of anybody: the marks of transactions, and what compaction leaves.
-
-        Args:
-            end: the offset.
-            begins: the offset at which the log begins, asked for after everything before `end` had been read.
-            now_ms: the time of the first tick behind it.
-
-        Returns:
-            What is missing.
-        """
-        marker, first, now_ms = self._marker, self.next_offset, max(now_ms, self._marker.tick_ms)
-        if first >= end:
-            return None
-        begun, marker.offset = marker.has_begun, end - 1
-        behind = min(begins, end)
-        if not begun or behind <= first:
-            return None
-        marker.missing = noted(marker.missing, Missing(first, behind, now_ms))
-        marker.records_missing += behind - first
-        marker.gap_ms, marker.read_ms = now_ms, max(marker.read_ms, now_ms)
-        return first, behind, self._open_gaps(now_ms, self._partition)
-
-    def _open_gaps(self, now_ms: int, partition: int) -> list[tuple[CountedView, Interval]]:
+    def _open_gaps(
+        self, progress: Marker | SourcePartition, partition: int, now_ms: int
+    ) -> list[tuple[CountedView, Interval]]:
         """Refuse the windows that may lack records which are missing at the present place of a partition."""
+        progress.gap_ms, progress.read_ms = now_ms, max(progress.read_ms, now_ms)
         found: list[tuple[CountedView, Interval]] = []
         for state in self._counting:
             interval = open_gap(state.view, state.mark, self._clock(state, partition), now_ms)
             found += [(state.view, interval)] if interval is not None else []
         return found
 
-    def _close_gaps(self, shown_ms: int | None, partition: int) -> None:
-        """Bound what may lack missing records by a watermark of a partition, the first that is news."""
-        if shown_ms is None:
-            return
-        for state in self._counting:
-            close_gap(state.view, state.mark, self._clock(state, partition), shown_ms)
+    def _take_watermarks(
+        self, progress: Marker | SourcePartition, partition: int, watermarks: Sequence[tuple[int, int]], now_ms: int
+    ) -> None:
+        """Note how far a partition was read; its first watermark that is news bounds what may lack missing records."""
+        progress.read_ms = now_ms
+        shown_ms = take_watermarks(progress, watermarks, now_ms)
+        if shown_ms is not None:
+            for state in self._counting:
+                close_gap(state.view, state.mark, self._clock(state, partition), shown_ms)
 
     def _tell_missing(self, missing: Iterable[_Lost | None]) -> Iterator[Effect]:
         if found := [one for one in missing if one is not None]:
@@ -373,14 +364,8 @@ class PartitionCounter:
             from_ms: start of the first window that is waited for.
         """
         for state in self._views:
-            shape, at = state.view.windows, from_ms
-            while state.view.name == view and at < state.mark.open_from_ms:
-                stop = min(state.mark.open_from_ms, shape.next(at, HANDED_ON_AT_ONCE))
-                lost = [
-                    lost_partials(state.view, start, self._partition, state.mark) for start in shape.starts(at, stop)
-                ]
-                yield Send([self._outlet(one) for some in lost for one in some])
-                at = stop
+            if state.view.name == view:
+                yield from send_lost_partials(state.view, state.mark, from_ms, self._outlet, self._partition)
 
     def _refuse(self, refused: Sequence[tuple[int, str, str]], partition: int) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
@@ -452,7 +437,7 @@ class PartitionCounter:
         """The counts of every bucket of a window; in each, items stand in the order of the journal."""
         view, window = state.view, state.windows.get(start, OpenWindow())
         if window.spill_store is not None or view.bounds is not None:
-            return tables_of(lambda: self._journal(view.name, start), view.buckets, self._most)
+            return tables_of(lambda: self._journal(view.name, start), view.buckets, self._memory.most_bytes)
         tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
         for item, count in window.counts():
             tables[bucket_of(item, view.buckets)][item] = count

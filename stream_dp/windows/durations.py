@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-_UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+DAY_MS = 86_400_000
+_UNITS_MS = {"w": 7 * DAY_MS, "d": DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,15}}){unit})?" for unit in _UNITS_MS))
 _CALENDAR = re.compile(r"[0-9]+(?:M| ?(?:mo|months?|y|years?|q|quarters?))")
 
@@ -22,8 +23,8 @@ class CalendarUnit(StrEnum):
     YEAR = "1y"
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_duration(text: str) -> int:
@@ -82,7 +83,7 @@ def parse_time(text: str) -> int:
         raise ValueError('write a moment as "2013-01-01T00:00:00Z"') from None
     if time.tzinfo is None:
         raise ValueError('a moment needs its offset from UTC: "2013-01-01T00:00:00Z"')
-    milliseconds, rest = divmod(time - _EPOCH, _MILLISECOND)
+    milliseconds, rest = divmod(time - EPOCH, MILLISECOND)
     if rest:
         raise ValueError("a moment is a whole number of milliseconds")
     return milliseconds
@@ -95,10 +96,15 @@ def format_time(time_ms: int) -> str:
         ValueError: outside the years 1 to 9999.
     """
     try:
-        time = _EPOCH + timedelta(milliseconds=time_ms)
+        time = EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:
         raise ValueError(f"{time_ms} ms is outside the years 1 to 9999") from None
     return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def moment(time_ms: int) -> str:
+    """Return a moment in UTC as text: a bare date at midnight, RFC 3339 otherwise."""
+    return format_time(time_ms).removesuffix("T00:00:00Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 from zlib import crc32
 
 import msgspec
@@ -18,7 +18,6 @@ import msgspec
 from stream_dp.errors import StateError
 
 _TIME = struct.Struct(">Q")
-_NUMBER = struct.Struct(">H")
 _EPOCH = 1 << 63
 """Times are stored shifted, so that windows before 1970 sort before those after it."""
 
@@ -61,7 +60,7 @@ def bucket_key(kind: bytes, view: str, start_ms: int, bucket: int) -> bytes:
 
 def bucket_number(number: int) -> bytes:
     """The number of a bucket or a partition as it stands in keys: 2 bytes, ordered."""
-    return _NUMBER.pack(number)
+    return number.to_bytes(2)
 
 
 def bucket_of(item: str, buckets: int) -> int:
@@ -75,13 +74,9 @@ def after(prefix: bytes) -> bytes:
     return trimmed[:-1] + bytes((trimmed[-1] + 1,))
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoders: dict[type, msgspec.msgpack.Decoder[Any]] = {}
-
-
 def encode(row: object) -> bytes:
     """A row or message as bytes."""
-    return _encoder.encode(row)
+    return msgspec.msgpack.encode(row)
 
 
 def decode(kind: type[T], value: bytes) -> T:
@@ -90,12 +85,10 @@ def decode(kind: type[T], value: bytes) -> T:
     Raises:
         StateError: the bytes are not such a row.
     """
-    decoder = _decoders.setdefault(kind, msgspec.msgpack.Decoder(kind))
     try:
-        row: T = decoder.decode(value)
+        return msgspec.msgpack.decode(value, type=kind)
     except msgspec.DecodeError as error:
         raise StateError(f"a stored {kind.__name__} cannot be read: {error}") from None
-    return row
 
 
 MESSAGE_BYTES = 512 << 10

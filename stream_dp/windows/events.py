@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
+from stream_dp.windows.durations import EPOCH, MILLISECOND
+
 Names = tuple[str, ...]
 """The names from the top of an event down to a field."""
 
@@ -101,6 +103,9 @@ WATERMARK_HEADER = "stream-dp-watermark"
 MAX_ITEM_BYTES = 1024
 """Of an item, in UTF-8."""
 MAX_KEY_BYTES = 1024
+MOST_BYTES = 510 << 10
+"""Of the value of a record that is passed on to its user's partition: with its user it fits into a message
+(`windows.encoding`)."""
 MOST_ITEMS = 10_000
 """In the list of one event: as many as a view can let a user add to a window."""
 _SURELY_FITS = MAX_ITEM_BYTES // 4
@@ -304,19 +309,17 @@ class Keyed(NamedTuple):
 class KeyReader:
     """Reads the user of a record out of a field of its value; the record's own key is not looked at."""
 
-    def __init__(self, field: str, most_bytes: int, values: Callable[[type], Values] = JsonValues) -> None:
+    def __init__(self, field: str, values: Callable[[type], Values] = JsonValues) -> None:
         """Set up the reader.
 
         Args:
             field: a name or a path.
-            most_bytes: of a value.
             values: how they are read.
         """
         event, places = _struct({names_of(field): str | int})
         self._values = values(event)
         self.learn = self._values.learn
         self._key = attrgetter(places[names_of(field)])
-        self._most = most_bytes
 
     def read(self, records: Sequence[Record]) -> Keyed:
         """Read a chunk; the order of its records is kept."""
@@ -335,7 +338,7 @@ class KeyReader:
         return Keyed(events, out.watermarks, out.refused)
 
     def _user(self, value: bytes) -> bytes:
-        if len(value) > self._most:
+        if len(value) > MOST_BYTES:
             raise RefusedError("record_too_large")
         user = str(self._key(_event(self._values.read, value))).encode()
         if not user or len(user) > MAX_KEY_BYTES:
@@ -439,5 +442,4 @@ def iso_ms(value: str) -> int:
         raise RefusedError("wrong_type") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    delta = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
+    return (time - EPOCH) // MILLISECOND

@@ -63,7 +63,7 @@ class Handover:
         fresh = [view for view in self._views if view.name not in marks and self._marker.has_begun]
         for view in fresh:
             mark = self._begun(view)
-            yield from self._send_lost_partials(view, mark, outlet, partition)
+            yield from send_lost_partials(view, mark, view.first_ms, outlet, partition)
             marks[view.name] = mark
         for view in ending:
             yield from self._move(view)
@@ -92,14 +92,14 @@ class Handover:
         come_to = [mark.open_from_ms for one, mark in earlier if mark.open_from_ms > one.first_ms]
         opens = view.windows.first_from(max([first, *come_to, self._unread_from(view)]))
         closed_ms = max([self._wall_ms, *(mark.closed_ms for _, mark in earlier)])
-        begun = ViewMark(view.fingerprint, first, None, opens, opens, closed_ms, [], cut_ms=view.until_ms)
+        begun = ViewMark.new(view, opens, closed_ms)
         # One that was over has heard of no watermark since: its clock would take all that time for idle.
         heard = (mark for one, mark in reversed(earlier) if one.clock == view.clock and not _was_over(mark))
         told = next(heard, begun)
         begun.clock_ms, begun.idle_since_ms = told.clock_ms, told.idle_since_ms
         begun.source_partitions = {
-            source_partition: SourcePartitionClock(clock.clock_ms, clock.idle_since_ms)
-            for source_partition, clock in told.source_partitions.items()
+            number: SourcePartitionClock(clock.clock_ms, clock.idle_since_ms)
+            for number, clock in told.source_partitions.items()
         }
         self._begin_in_gaps(view, begun, earlier)
         return begun
@@ -147,34 +147,16 @@ class Handover:
     @property
     def _wall_ms(self) -> int:
         """Time of the latest tick that was acted on, or is behind what was read."""
-        source_partitions = self._marker.source_partitions.values()
-        heard = [
-            time_ms
-            for source_partition in source_partitions
-            for time_ms in (source_partition.tick_ms, source_partition.read_ms)
-        ]
-        return max([self._marker.tick_ms, self._marker.read_ms, *heard])
+        return max(max(one.tick_ms, one.read_ms) for one in self._marker.progress)
 
     @property
     def _stream_ms(self) -> int:
         """Latest time of the clocks that watermarks move; the wall clock, where there is none of them."""
-        marked = [
-            self._marker.watermark_ms,
-            *(source_partition.watermark_ms for source_partition in self._marker.source_partitions.values()),
-        ]
-        shown = [time_ms for time_ms in marked if time_ms is not None]
+        shown = [one.watermark_ms for one in self._marker.progress if one.watermark_ms is not None]
         for view in self._views:
             if view.clock == "event" and (mark := self._marker.views.get(view.name)) is not None:
                 shown += [mark.clock_ms, *(clock.clock_ms for clock in mark.source_partitions.values())]
         return max(shown, default=self._wall_ms)
-
-    def _send_lost_partials(
-        self, view: CountedView, mark: ViewMark, outlet: Callable[[Partial], Message], partition: int
-    ) -> Iterator[Effect]:
-        """Stand in for the windows in front of the first that is counted."""
-        stop = mark.open_from_ms if view.until_ms is None else min(mark.open_from_ms, view.until_ms)
-        for starts in cut(view.windows.starts(view.first_ms, stop), lambda _: 1, HANDED_ON_AT_ONCE):
-            yield Send([outlet(one) for start in starts for one in lost_partials(view, start, partition, mark)])
 
     def _move(self, view: CountedView) -> Iterator[Effect]:
         """Store what was counted behind the end of a definition under the one that it is left to."""
@@ -227,6 +209,15 @@ class Handover:
 def _was_over(mark: ViewMark) -> bool:
     """Return True if a definition had handed on all its windows before the settings of now were learned."""
     return mark.cut_ms is not None and mark.open_from_ms >= mark.cut_ms
+
+
+def send_lost_partials(
+    view: CountedView, mark: ViewMark, from_ms: int, outlet: Callable[[Partial], Message], partition: int
+) -> Iterator[Send]:
+    """Stand in for the windows from one that starts at a time up to the first that is still to be handed on."""
+    stop = mark.open_from_ms if view.until_ms is None else min(mark.open_from_ms, view.until_ms)
+    for starts in cut(view.windows.starts(from_ms, stop), lambda _: 1, HANDED_ON_AT_ONCE):
+        yield Send([outlet(one) for start in starts for one in lost_partials(view, start, partition, mark)])
 
 
 def lost_partials(view: CountedView, start_ms: int, partition: int, mark: ViewMark) -> Iterator[Partial]:

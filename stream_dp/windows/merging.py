@@ -13,6 +13,7 @@ since the merged counts may be what was lost.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -41,16 +42,23 @@ LOST = 0xFFFF
 """The number of a part that is none."""
 
 
+class Bucket(NamedTuple):
+    """Bucket of a window of a view state."""
+
+    view: str
+    start_ms: int
+    bucket: int
+
+
 class Named(msgspec.Struct, array_like=True):
     """Head of partials and merged buckets: the name of the view state that they were counted for."""
 
     view: str
 
 
-class PartialHead(msgspec.Struct, array_like=True):
+class PartialHead(Named, array_like=True):
     """Head of a partial, read without its counts."""
 
-    view: str
     start_ms: int
     bucket: int
     partition: int
@@ -70,10 +78,14 @@ class PartialHead(msgspec.Struct, array_like=True):
         return self.part == LOST
 
     @property
+    def of(self) -> Bucket:
+        """The bucket that it is about."""
+        return Bucket(self.view, self.start_ms, self.bucket)
+
+    @property
     def key(self) -> bytes:
         """The key of the partial, as a row and as a message."""
-        place = bucket_key(PARTIAL, self.view, self.start_ms, self.bucket)
-        return place + bucket_number(self.partition) + bucket_number(self.part)
+        return bucket_key(PARTIAL, *self.of) + bucket_number(self.partition) + bucket_number(self.part)
 
 
 class Partial(PartialHead, array_like=True):
@@ -82,10 +94,9 @@ class Partial(PartialHead, array_like=True):
     counts: dict[str, int]
 
 
-class MergedBucket(msgspec.Struct, array_like=True):
+class MergedBucket(Named, array_like=True):
     """Exact counts of one bucket of a window, summed over all partitions of the source: all of them, or a part."""
 
-    view: str
     start_ms: int
     bucket: int
     closed_ms: int
@@ -138,12 +149,6 @@ Withdrawal = Callable[[PartialHead], Message]
 """The tombstone that erases a partial from its topic; sent as soon as the partial stands in the table."""
 
 
-class _Bucket(NamedTuple):
-    view: str
-    start_ms: int
-    bucket: int
-
-
 class BucketMerger:
     """Merges the partials of one partition of the partials topic; `load` makes it ready."""
 
@@ -167,7 +172,7 @@ class BucketMerger:
         self._sources = sources
         self._outlet = outlet
         self._withdrawal = withdrawal
-        self._waiting: dict[_Bucket, dict[int, Come]] = {}
+        self._waiting: dict[Bucket, dict[int, Come]] = {}
         """What is stored of buckets that are not finished, by partition."""
 
     def load(self, rows: Rows) -> Step:
@@ -210,7 +215,7 @@ class BucketMerger:
                     fresh.append(head)
                     stored[head.key] = value
                 elif head.lost and head.partition == 0 and self._counts(head):
-                    gone.append(self._outlet(_lost(_Bucket(head.view, head.start_ms, head.bucket), head.closed_ms)))
+                    gone.append(self._outlet(_lost(head.of, head.closed_ms)))
         if stored:
             yield Commit(list(stored.items()))
         if gone:
@@ -221,16 +226,15 @@ class BucketMerger:
         yield from self._finish(dict.fromkeys(map(self._note, fresh)), rows)
 
     def _finished(self, head: PartialHead, rows: Rows) -> bool:
-        key = bucket_key(FINISHED, head.view, head.start_ms, head.bucket)
-        return not self._counts(head) or rows.get(key) is not None
+        return not self._counts(head) or rows.get(bucket_key(FINISHED, *head.of)) is not None
 
     def _counts(self, head: PartialHead) -> bool:
         """Return True if anybody waits for what a partial is about; not for windows of which counts were lost."""
         return head.view in self._views and self._views[head.view].asks_for(head.start_ms)
 
-    def _note(self, head: PartialHead) -> _Bucket:
+    def _note(self, head: PartialHead) -> Bucket:
         """Take down that a partial is stored."""
-        bucket = _Bucket(head.view, head.start_ms, head.bucket)
+        bucket = head.of
         come = self._waiting.setdefault(bucket, {}).setdefault(head.partition, Come())
         if head.lost:
             come.lost = True
@@ -244,11 +248,11 @@ class BucketMerger:
         come.numbers.add(head.part)
         return bucket
 
-    def _complete(self, bucket: _Bucket) -> bool:
+    def _complete(self, bucket: Bucket) -> bool:
         partitions = self._waiting[bucket].values()
         return len(partitions) == self._sources[bucket.view] and all(come.settled for come in partitions)
 
-    def _finish(self, buckets: Iterable[_Bucket], rows: Rows) -> Iterator[Effect]:
+    def _finish(self, buckets: Iterable[Bucket], rows: Rows) -> Iterator[Effect]:
         """Hand on those of the buckets that every partition has counted."""
         complete = [bucket for bucket in buckets if self._complete(bucket)]
         if not complete:
@@ -266,16 +270,16 @@ class BucketMerger:
             prefix = window_key(PARTIAL, view, start)
             yield Erase(prefix, after(prefix))
 
-    def _merged(self, bucket: _Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
+    def _merged(self, bucket: Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
         """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""
-        total: dict[str, int] = {}
+        total = Counter[str]()
         closed = 0
         whole = all(come.whole for come in self._waiting[bucket].values())
         prefix = bucket_key(PARTIAL, *bucket)
         for key, value in rows.scan(prefix, after(prefix)):
             partial = decode(Partial, value)
             if not (whole and partial.lost):
-                add(partial.counts, total)
+                total.update(partial.counts)
                 closed = max(closed, partial.closed_ms)
             deletes.append((key, None))
         if not whole:
@@ -297,7 +301,7 @@ class BucketMerger:
                 yield key, None
 
 
-def _lost(bucket: _Bucket, closed_ms: int) -> MergedBucket:
+def _lost(bucket: Bucket, closed_ms: int) -> MergedBucket:
     """Return the merged bucket that declares the counts of a bucket lost."""
     return MergedBucket(*bucket, closed_ms, LOST, 0, {})
 
@@ -318,16 +322,10 @@ def largest(counts: Mapping[str, int], keep: int) -> dict[str, int]:
 
 def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Exact sum of count tables."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for part in parts:
-        add(part, total)
-    return total
-
-
-def add(part: Mapping[str, int], total: dict[str, int]) -> None:
-    """Add a count table to a sum."""
-    for item, count in part.items():
-        total[item] = total.get(item, 0) + count
+        total.update(part)
+    return dict(total)
 
 
 def outside(domain: Container[str], counts: Mapping[str, int]) -> int:

@@ -42,8 +42,17 @@ class SpillStore(Protocol):
         """Leave nothing of it on the disk; it is not used any more."""
 
 
-SpillStoreFactory = Callable[[], SpillStore]
-"""Makes a spill store."""
+@dataclass(frozen=True, slots=True)
+class WindowMemory:
+    """Memory that the users and items of an open window may take; with more, it goes on on disk.
+
+    Attributes:
+        most_bytes: the bound, by estimate.
+        spill_stores: makes the place on disk.
+    """
+
+    most_bytes: int
+    spill_stores: Callable[[], SpillStore]
 
 
 @dataclass(slots=True)
@@ -91,13 +100,12 @@ class OpenWindow:
 
     # -- the bound ------------------------------------------------------------------------------------------
 
-    def settle(self, rows: Sequence[JournalRow], most: int, spill_stores: SpillStoreFactory) -> None:
+    def settle(self, rows: Sequence[JournalRow], memory: WindowMemory) -> None:
         """Behind rows that were just counted, go on where there is room: in memory, or in a spill store.
 
         Args:
             rows: what was accepted since.
-            most: bytes that the users and items may take in memory.
-            spill_stores: makes the spill store.
+            memory: bounds what is held.
         """
         if self.spill_store is not None:
             self._put_away(self.spill_store, (pair for row in rows for pair in zip(row.users, row.items, strict=True)))
@@ -109,9 +117,9 @@ class OpenWindow:
             self.memory_bytes += USER_BYTES + getsizeof(new)
         for item in islice(reversed(self.alone), len(self.alone) - items):
             self.memory_bytes += ITEM_BYTES + getsizeof(item)
-        if self.memory_bytes > most:
+        if self.memory_bytes > memory.most_bytes:
             names = list(self.alone)
-            self.spill_store = spill_stores()
+            self.spill_store = memory.spill_stores()
             everything = ((user, names[n]) for user, numbers in self.accepted.items() for n in numbers)
             self._put_away(self.spill_store, everything)
 

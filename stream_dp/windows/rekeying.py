@@ -10,29 +10,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, cast
 
 import msgspec
 
-from stream_dp.windows.count_rows import (
-    Missing,
-    RekeyMarker,
-    SourcePartition,
-    SourcePartitionClock,
-    noted,
-    rekey_key,
-    take_watermarks,
-)
-from stream_dp.windows.counting import DeadLetters, PartitionCounter, Row
+from stream_dp.windows.count_rows import SourcePartition, SourcePartitionClock, SourceProgress, rekey_key
+from stream_dp.windows.counting import DeadLetters, PartitionCounter, Row, fresh_records
 from stream_dp.windows.effects import Commit, Effect, Increment, Message, Rows, Send, Step, Warn
 from stream_dp.windows.encoding import ENTRIES_BYTES, cut, decode, encode
 from stream_dp.windows.events import KeyReader, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import described
-from stream_dp.windows.open_windows import ViewState, pass_time
+from stream_dp.windows.open_windows import ViewState
 
-MOST_BYTES = 510 << 10
-"""Of the value of a record: with its user it fits into a message (`windows.sizes`)."""
 _ENTRY_BYTES = 32
 """Bytes of an event in a re-keyed batch beside its key and its value, from above."""
 
@@ -82,6 +73,19 @@ def events_in(records: Sequence[Record]) -> list[Record]:
     return [cast("Record", event) for record in records for event in decode(RekeyedBatch, record.value or b"").events]
 
 
+@dataclass(frozen=True, slots=True)
+class UserPartitions:
+    """Partitions in which users are counted.
+
+    Attributes:
+        number: how many there are.
+        place: the partition of a user.
+    """
+
+    number: int
+    place: Partitioner
+
+
 Outlet = Callable[[int, RekeyedBatch], Message]
 """Addresses a re-keyed batch to a partition of users."""
 
@@ -96,8 +100,7 @@ class Rekeyer:
         views: Sequence[str],
         reader: KeyReader,
         *,
-        partitions: int,
-        place: Partitioner,
+        users: UserPartitions,
         outlet: Outlet,
         dead_letters: DeadLetters,
     ) -> None:
@@ -108,8 +111,7 @@ class Rekeyer:
             partition: its partition.
             views: names of the views on it.
             reader: reads the user out of a record.
-            partitions: how many partitions of users there are.
-            place: the partition of a user.
+            users: the partitions that it is passed on to.
             outlet: where re-keyed batches go.
             dead_letters: where refused records are noted.
         """
@@ -117,11 +119,10 @@ class Rekeyer:
         self._partition = partition
         self._views = views
         self._reader = reader
-        self._partitions = partitions
-        self._place = place
+        self._users = users
         self._outlet = outlet
         self._dead_letters = dead_letters
-        self._marker = RekeyMarker()
+        self._marker = SourceProgress()
 
     @property
     def next_offset(self) -> int:
@@ -136,7 +137,7 @@ class Rekeyer:
     def load(self, rows: Rows) -> Step:
         """Go on where the table says."""
         stored = rows.get(rekey_key(self._source))
-        self._marker = RekeyMarker() if stored is None else decode(RekeyMarker, stored)
+        self._marker = SourceProgress() if stored is None else decode(SourceProgress, stored)
         yield from ()
 
     def learn(self, schemas: Schemas) -> None:
@@ -151,10 +152,7 @@ class Rekeyer:
             now_ms: the wall time of the tick behind them.
             begins: as of `PartitionCounter.chunk`.
         """
-        fresh = [record for record in records if record.offset > self._marker.offset]
-        yield Increment("events_consumed", len(records))
-        if len(fresh) < len(records):
-            yield Increment("events_replayed", len(records) - len(fresh))
+        fresh = yield from fresh_records(records, self._marker.offset)
         if not fresh:
             return
         yield from self._pass_to(fresh[0].offset, begins, now_ms)
@@ -162,17 +160,15 @@ class Rekeyer:
         keyed = self._reader.read(fresh)
         if keyed.watermarks:
             yield Increment("watermarks_read", len(keyed.watermarks))
-        yield Send([*self._letters(keyed.refused), *self._batches(keyed.events, keyed.watermarks, now_ms)])
+        letters = [self._dead_letters(self._partition, *place, self._views) for place in keyed.refused]
+        yield Send([*letters, *self._batches(keyed.events, keyed.watermarks, now_ms)])
         refused = Counter(reason for _, reason in keyed.refused)
         for reason, amount in sorted(refused.items()):
             yield Increment("events_refused", amount, (("reason", reason), ("view", "")))
-        self._marker = msgspec.structs.replace(
-            marker,
-            offset=fresh[-1].offset,
-            consumed=marker.consumed + len(fresh),
-            watermarks=marker.watermarks + len(keyed.watermarks),
-            refused=dict(Counter(marker.refused) + refused),
-        )
+        marker.offset = fresh[-1].offset
+        marker.consumed += len(fresh)
+        marker.watermarks += len(keyed.watermarks)
+        marker.refused = dict(Counter(marker.refused) + refused)
         yield self._commit()
 
     def ticks(self, times_ms: Sequence[int], ends: Sequence[int] = (), begins: int = 0) -> Step:
@@ -196,7 +192,7 @@ class Rekeyer:
     def _pass_ticks(self, news: Sequence[int]) -> Iterator[Effect]:
         if news:
             yield self._to_all(RekeyedBatch(self._partition, news[-1], [], [], news))
-            self._marker = msgspec.structs.replace(self._marker, tick_ms=news[-1])
+            self._marker.tick_ms = news[-1]
             yield self._commit()
 
     def _lacks(self, end: int, begins: int) -> bool:
@@ -205,25 +201,21 @@ class Rekeyer:
 
     def _pass_to(self, end: int, begins: int, now_ms: int) -> Iterator[Effect]:
         """Go on at an offset, as `PartitionCounter` does; pass on which records are missing."""
-        marker, first = self._marker, self.next_offset
-        if first >= end:
+        if self.next_offset >= end:
             return
-        passed = msgspec.structs.replace(marker, offset=end - 1)
-        if self._lacks(end, begins):
-            behind, at_ms = min(begins, end), max(now_ms, marker.tick_ms)
-            yield self._to_all(RekeyedBatch(self._partition, at_ms, [], [], missing=(first, behind)))
-            passed.missing = noted(marker.missing, Missing(first, behind, at_ms))
-            passed.records_missing += behind - first
+        at_ms = max(now_ms, self._marker.tick_ms)
+        if (gap := self._marker.pass_to(end, begins, at_ms)) is not None:
+            first, behind = gap
+            yield self._to_all(RekeyedBatch(self._partition, at_ms, [], [], missing=gap))
             yield Increment("records_missing", behind - first)
             yield Warn(
                 f"source {self._source}, partition {self._partition}: {described(first, behind)}. Windows of "
                 f"{', '.join(self._views)} that may lack some of them are refused as lost, and nothing is charged"
             )
-        self._marker = passed
         yield self._commit()
 
     def _to_all(self, batch: RekeyedBatch) -> Send:
-        return Send([self._outlet(to, batch) for to in range(self._partitions)])
+        return Send([self._outlet(to, batch) for to in range(self._users.number)])
 
     def _batches(
         self, events: Sequence[tuple[bytes, Record]], watermarks: Sequence[tuple[int, int]], now_ms: int
@@ -231,18 +223,14 @@ class Rekeyer:
         found: defaultdict[int, list[RekeyedEvent | tuple[int, int]]] = defaultdict(list)
         for key, record in events:
             entry = RekeyedEvent(record.offset, record.timestamp, key, record.value or b"")
-            found[self._place(key)].append(entry)
-        for to in range(self._partitions) if watermarks else ():
+            found[self._users.place(key)].append(entry)
+        for to in range(self._users.number) if watermarks else ():
             found[to] = sorted([*found[to], *watermarks], key=_offset)
         for to, entries in sorted(found.items()):
             for some in cut(entries, _size, ENTRIES_BYTES):
                 here = [one for one in some if isinstance(one, RekeyedEvent)]
                 marks = [one for one in some if not isinstance(one, RekeyedEvent)]
                 yield self._outlet(to, RekeyedBatch(self._partition, now_ms, here, marks))
-
-    def _letters(self, refused: Sequence[tuple[int, str]]) -> Iterator[Message]:
-        for offset, reason in refused:
-            yield self._dead_letters(self._partition, offset, reason, self._views)
 
     def _commit(self) -> Commit:
         return Commit([(rekey_key(self._source), encode(self._marker))])
@@ -315,27 +303,17 @@ class RekeyedCounter(PartitionCounter):
             yield Increment("events_replayed", len(batch.events) - len(events))
         if batch.missing is not None and batch.missing[1] - 1 > source_partition.offset:
             source_partition.offset = batch.missing[1] - 1
-            source_partition.gap_ms, source_partition.read_ms = (
-                batch.now_ms,
-                max(source_partition.read_ms, batch.now_ms),
-            )
-            self._open_gaps(batch.now_ms, batch.partition)
+            self._open_gaps(source_partition, batch.partition, batch.now_ms)
         changed: list[Row] = []
         if events or watermarks:
             decoded = self._decoder.decode(cast("Sequence[Record]", events))
             decoded.watermarks = watermarks
-            source_partition.read_ms = batch.now_ms
-            self._close_gaps(take_watermarks(source_partition, watermarks, batch.now_ms), batch.partition)
+            self._take_watermarks(source_partition, batch.partition, watermarks, batch.now_ms)
             changed = yield from self._count(decoded, last, batch.now_ms, batch.partition)
-            source_partition.offset = max(
-                *(event.offset for event in events[-1:]), *(mark[0] for mark in watermarks[-1:]), -1
-            )
+            last_read: list[RekeyedEvent | tuple[int, int]] = [*events[-1:], *watermarks[-1:]]
+            source_partition.offset = max(map(_offset, last_read))
         for now_ms in batch.ticks_ms:
-            if now_ms > source_partition.tick_ms:
-                for state in self._counting:
-                    pass_time(state.view, self._clock(state, batch.partition), now_ms, source_partition.tick_ms)
-                    self._move(state, now_ms)
-                source_partition.tick_ms = now_ms
+            self._tick(source_partition, batch.partition, now_ms)
         return changed
 
     def _clock(self, state: ViewState, partition: int) -> SourcePartitionClock:
@@ -343,9 +321,7 @@ class RekeyedCounter(PartitionCounter):
 
     def _move(self, state: ViewState, wall_ms: int) -> None:
         """The time of a view is that of its slowest source partition; it begins when all were heard of."""
-        source_partitions = state.mark.source_partitions
-        if len(source_partitions) == self._source_partitions:
-            state.mark.clock_ms = max(
-                state.mark.clock_ms, min(source_partition.clock_ms for source_partition in source_partitions.values())
-            )
+        clocks = state.mark.source_partitions.values()
+        if len(clocks) == self._source_partitions:
+            state.mark.clock_ms = max(state.mark.clock_ms, min(clock.clock_ms for clock in clocks))
         super()._move(state, max(wall_ms, state.mark.closed_ms))

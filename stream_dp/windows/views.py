@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from stream_dp.windows.shapes.base import Shape
+from stream_dp.windows.shapes.shape import Shape
 
 HANDED_ON_AT_ONCE = 32
 """Windows whose partial counts are handed on in one go when many close together."""

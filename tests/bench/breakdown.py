@@ -23,7 +23,8 @@ from typing import Any
 
 import uvloop
 
-from stream_dp.runtime.faust import application, tables
+from stream_dp.runtime.faust import app as application
+from stream_dp.runtime.faust import tables
 from stream_dp.runtime.kafka.transactions import Row, Writer
 from stream_dp.windows import counting
 from stream_dp.windows.events import EventDecoder

@@ -16,7 +16,7 @@ from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.config.access import Broker, check_broker
-from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.windows.events import WATERMARK_HEADER
 

@@ -22,11 +22,10 @@ from faust.types import TP
 from rich.table import Table
 
 from stream_dp.config.access import Broker
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.faust.transport import KafkaWriter
+from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.topics import TopicSpec
-from stream_dp.runtime.kafka.transactions import Row
+from stream_dp.runtime.kafka.transactions import KafkaWriter, Row
 from tests.bench.figures import show
 from tests.bench.throughput import broker
 

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits
-from stream_dp.select.gap import GapParameters, gap_top_k, gap_top_k_of_array
+from stream_dp.select.top_k_with_gaps import GapParameters, gap_top_k
 from tests.bench.figures import show
 from tests.support.gap_oracle import QuickBits, algorithm_4, algorithm_p
+from tests.support.gap_shipped import gap_top_k_of_array
 
 RESOLUTION = 10
 CALLS = {41_270: 200, 1_000_000: 25}

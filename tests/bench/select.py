@@ -21,7 +21,8 @@ from functools import partial
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits, system_entropy
-from stream_dp.select import Candidates, TopKParameters, candidates, limited_domain_top_k
+from stream_dp.select.candidates import Candidates, candidates
+from stream_dp.select.gumbel import TopKParameters, limited_domain_top_k
 from tests.bench.figures import show
 from tests.support.releasing import plan
 from tests.support.sealing import seal_window

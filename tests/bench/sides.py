@@ -24,14 +24,15 @@ from faust.types import TP
 
 from stream_dp.agents import AGENTS
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
-from stream_dp.runtime.faust import transport as kafka
-from stream_dp.runtime.faust.host import Chunk, Host
+from stream_dp.config.planner import load_plan
+from stream_dp.runtime.faust import app as kafka
+from stream_dp.runtime.faust.coalescing import Chunk
+from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.transactions import Row
-from stream_dp.runtime.worker import worker
+from stream_dp.runtime.worker import assembly
+from stream_dp.runtime.worker.assembly import Options
 from stream_dp.runtime.worker.process import run_worker
-from stream_dp.runtime.worker.worker import Options
 from stream_dp.windows.effects import Message
 from tests.bench.events import PARTITIONS, START_MS, WINDOW_MS, WINDOWS
 
@@ -156,7 +157,7 @@ async def start_worker(plan: Plan, make: Callable[..., TimedHost]) -> TimedHost:
         made.set_result(make(*args, **options))
         return made.result()
 
-    replace(worker, "Host", host)
+    replace(assembly, "Host", host)
     life = asyncio.create_task(run_worker(plan, AGENTS, Options(backfill=True)))
     waiting: list[asyncio.Future[Any]] = [life, made]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

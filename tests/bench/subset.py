@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits
-from stream_dp.select.subset import Noise, SubsetParameters, canonical_positions, canonical_top_k
+from stream_dp.select.lipschitz import ScoreNoise, SubsetParameters
+from stream_dp.select.top_k_subset import canonical_positions, canonical_top_k
 from tests.bench.figures import show
 
 KEYS = 10**6
@@ -98,7 +99,7 @@ def measure(ks: tuple[int, ...], shapes: tuple[str, ...]) -> list[Figure]:
 def _tasks(shape: str, counts: Counts, k: int) -> Iterator[tuple[str, Fraction, Callable[[], object], int]]:
     names = {b"item-%07d" % i: count for i, count in enumerate(counts.tolist())}
     for epsilon in EPSILONS:
-        for noise in Noise:
+        for noise in ScoreNoise:
             p = SubsetParameters(k, epsilon, noise=noise)
             yield (
                 f"stream-dp, {shape}, {noise}",

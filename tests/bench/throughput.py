@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import broker as localkafka
 from tests.bench.events import (
     PARTITIONS,
     WINDOWS,

@@ -16,7 +16,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import WRONG_CONFIGURATION
 from stream_dp.runtime.faust.membership import Assignor
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec, sources_of
-from stream_dp.runtime.worker import watch
+from stream_dp.runtime.worker import timers as watch
 from stream_dp.testing import Application, Event, Watermark, application, plan_from
 from tests.support.losing import MINUTE, publish_minutes
 from tests.support.views import start_of
@@ -147,7 +147,7 @@ async def test_partition_that_a_rebalance_left_out_is_given_an_owner(
 ) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.5)
     monkeypatch.setattr(watch, "SHARED_SECONDS", 1.0)
-    monkeypatch.setattr("stream_dp.runtime.worker.worker.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("stream_dp.runtime.worker.assembly.LOOK_SECONDS", 0.5)
     whole, shares = Assignor.assign, []
 
     def forgetful(self: Assignor, cluster: Any, members: Any) -> Any:

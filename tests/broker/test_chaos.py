@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import jars
 from tests.chaos.acts import KINDS
 from tests.chaos.driver import run
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.nightly]
 async def test_two_minutes_of_chaos_leave_every_window_released_in_time_drawn_once_counted_right_and_paid(
     tmp_path: Path,
 ) -> None:
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     result = await run(tmp_path, KINDS, seed=268, minutes=1.6, workers=(2, 3), say=print)
 

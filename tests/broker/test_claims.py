@@ -12,14 +12,13 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from faust.types import TP
 
 from stream_dp.config.access import Broker
-from stream_dp.runtime import localkafka
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.faust.transport import KafkaWriter
+from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.topics import TopicSpec
-from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.localkafka import launch
-from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder
+from stream_dp.runtime.kafka.transactions import KafkaWriter, PartitionLostError
+from stream_dp.runtime.localkafka import broker as localkafka
+from stream_dp.runtime.localkafka import jars
+from stream_dp.runtime.localkafka.broker import BrokerRun, StateFolder
 from stream_dp.windows.effects import Message
 
 pytestmark = pytest.mark.broker
@@ -42,16 +41,16 @@ async def servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[str]:
     """A broker of its own that forgets transactional ids, or what is asked for, within seconds, with one topic."""
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
-    write = launch._write_settings
+    write = localkafka._write_settings
 
     def forgetful(folder: StateFolder, run: BrokerRun) -> None:
         write(folder, run)
         with (folder.path / "server.properties").open("a", encoding="utf-8") as settings:
             settings.write(getattr(request, "param", FORGETS_NAMES))
 
-    monkeypatch.setattr(launch, "_write_settings", forgetful)
+    monkeypatch.setattr(localkafka, "_write_settings", forgetful)
     address = (await asyncio.to_thread(localkafka.start, tmp_path)).address
     assert address is not None
     async with connect(Broker(f"kafka://{address}")) as client:

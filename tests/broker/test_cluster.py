@@ -15,11 +15,11 @@ import pytest
 
 from stream_dp.config.access import Broker
 from stream_dp.errors import BrokerError, ConfigError
-from stream_dp.runtime import localkafka
-from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.kafka.topic_settings import differences
+from stream_dp.runtime.kafka.client import connect
+from stream_dp.runtime.kafka.topic_checks import differences
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec, sources_of
+from stream_dp.runtime.localkafka import jars
+from stream_dp.runtime.settled import prepare
 from stream_dp.testing import application, plan_from
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.cluster import COPIES, GROUPS, TRANSACTIONS, Cluster
@@ -37,7 +37,7 @@ FED_EVERY_S = 2.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three brokers of these tests' own."""
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     made = Cluster(tmp_path_factory.mktemp("cluster") / "kafka")
     yield made
@@ -126,7 +126,7 @@ async def test_while_the_disk_of_one_broker_of_three_is_full_releases_go_on(
     tmp_path: Path, visits: Callable[..., str], spawn: Any
 ) -> None:
     """A broker whose disk is full ends itself; it is started again when there is room."""
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     with small_disk(tmp_path / "kafka" / "node1" / "data", DISK_MEGABYTES) as disk:
         cluster = await asyncio.to_thread(Cluster, tmp_path / "kafka")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.runtime.localkafka import local_kafka_problem
-from stream_dp.runtime.localkafka.jars import fetch_jars, java_command
+from stream_dp.runtime.localkafka.jars import fetch_jars, java_command, local_kafka_problem
 from tests.support.compose import read_properties, service, settings_of
 
 pytestmark = pytest.mark.broker

@@ -74,7 +74,7 @@ async def test_marks_of_transactions_are_no_records_that_are_missing_whether_the
         async def publish(script: Script) -> None:
             async with producer.transaction():
                 for one in writer.records(script):
-                    headers = list(one.headers)
+                    headers = list(one.headers.items())
                     await producer.send(one.topic, one.value, one.key, one.partition, headers=headers)
 
         try:

@@ -13,7 +13,7 @@ import pytest
 
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
-from stream_dp.runtime.worker.watch import LOOK_SECONDS
+from stream_dp.runtime.worker.timers import LOOK_SECONDS
 from stream_dp.testing import Application, application
 from tests.support.losing import delete, publish_minutes
 from tests.support.views import only_view

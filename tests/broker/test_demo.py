@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from stream_dp.config.access import Broker
-from stream_dp.config.planning import load_plan
-from stream_dp.operations.numbers import moment
+from stream_dp.config.planner import load_plan
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.localkafka.state import carries
+from stream_dp.runtime.kafka.client import connect
+from stream_dp.runtime.localkafka.processes import carries
 from stream_dp.testing.application import WITHIN_SECONDS
+from stream_dp.windows.durations import moment
 
 pytestmark = pytest.mark.broker
 
@@ -92,6 +92,7 @@ def published(kafka: str, topics: Collection[str]) -> dict[str, list[AnyRecord]]
     return asyncio.run(all_of_them())
 
 
+@pytest.mark.slow
 def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Program, kept: list[int]) -> None:
     done = program("demo", "--pace", "0", "--json", "--keep-running")
     assert done.returncode == 0, done.stderr

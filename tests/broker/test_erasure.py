@@ -14,8 +14,8 @@ import pytest
 from stream_dp.config.plan import SourcePlan
 from stream_dp.releases.pieces import TableRow, table_key
 from stream_dp.releases.rows import WINDOW, WindowRow
-from stream_dp.runtime import localkafka
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
+from stream_dp.runtime.localkafka import broker as localkafka
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application
 from stream_dp.windows.encoding import decode, window_key
 from tests.support.losing import publish_minutes

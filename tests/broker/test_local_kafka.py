@@ -15,7 +15,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from stream_dp.errors import BrokerError, ConfigError
-from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import broker as localkafka
+from stream_dp.runtime.localkafka import jars
 from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.encoding import BROKER_BYTES
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no local Kafka: {problem}")
     yield tmp_path / "kafka"
     localkafka.stop(tmp_path / "kafka")

@@ -16,12 +16,11 @@ from aiokafka.protocol.metadata import MetadataRequest
 from faust.types import TP
 
 from stream_dp.config import access
-from stream_dp.runtime import localkafka
-from stream_dp.runtime.faust.transport import KafkaWriter
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.connections import AGAIN_SECONDS
 from stream_dp.runtime.kafka.topics import COUNTS, Topics
-from stream_dp.runtime.kafka.transactions import CLAIM
+from stream_dp.runtime.kafka.transactions import CLAIM, KafkaWriter
+from stream_dp.runtime.localkafka import jars
 from stream_dp.testing import application
 from tests.support.brokers import Broker
 from tests.support.processes import SESSION_SECONDS, WorkerProcess
@@ -45,7 +44,7 @@ SILENT = 7
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Broker]:
     """A broker of the test's own."""
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     broker = Broker(tmp_path / "kafka")
     yield broker

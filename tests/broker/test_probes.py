@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.runtime.localkafka.launch import free_port
+from stream_dp.runtime.localkafka.broker import free_port
 from stream_dp.runtime.worker.health import LOOPBACK
 from stream_dp.testing import Application, application
 from tests.support.probes import get, parsed

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from stream_dp.config.access import Broker
-from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.runtime.kafka.transactions import PatientProducer
 from stream_dp.testing.application import WITHIN_SECONDS

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from stream_dp.kinds.lists import KeyList
+from stream_dp.kinds.public_lists import KeyList
 from stream_dp.records.models import Release
-from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import application
+from stream_dp.windows.effects import Message
 from tests.support.visits import PAGES, Stream, new_name
 
 pytestmark = pytest.mark.broker
@@ -58,7 +58,7 @@ async def test_the_views_of_the_document_survive_crashes_replays_and_a_grant(
     name = new_name()
     async with application(configuration(name), tmp_path, broker=kafka) as app:
         await app.client.create([TopicSpec(f"{name}.pages", 1)])
-        await app.client.publish([Outgoing(f"{name}.pages", 0, page.encode(), b"1") for page in LISTED])
+        await app.client.publish([Message(f"{name}.pages", page.encode(), b"1") for page in LISTED])
         stream, worker = Stream(app, visits=900), spawn(app, "state")
         await stream.go_on()
         for death in deaths:

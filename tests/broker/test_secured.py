@@ -17,22 +17,22 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 
 from stream_dp.config.access import Broker, Sasl, Secret, Tls
 from stream_dp.config.crosschecks import OWNERS_TOPIC
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import next_record
 from stream_dp.control.editions import plan_of as plan_from_record
 from stream_dp.errors import AccessError, ConfigError, OutageError, StreamDPError
-from stream_dp.runtime import localkafka
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.kafka.client import Client, KafkaClient, Outgoing
+from stream_dp.runtime.kafka.client import Client, KafkaClient, connect
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.control_topic import post, read_history
 from stream_dp.runtime.kafka.outages import not_allowed
 from stream_dp.runtime.kafka.rights import Right, worker_rights
 from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
-from stream_dp.runtime.worker.adoption import RETRY_SECONDS
+from stream_dp.runtime.localkafka import jars
+from stream_dp.runtime.settled import RETRY_SECONDS
 from stream_dp.testing import Application, Event, application
 from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.durations import format_time
+from stream_dp.windows.effects import Message
 from tests.support.processes import WorkerProcess
 from tests.support.releasing import plan_of
 from tests.support.secured import Secured, password_of, revoke, token_of
@@ -49,7 +49,7 @@ Call = Callable[..., Any]
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A secured Kafka, whatever STREAM_DP_BROKER names."""
-    if (problem := localkafka.local_kafka_problem()) is not None:
+    if (problem := jars.local_kafka_problem()) is not None:
         pytest.skip(f"no broker: {problem}")
     broker = Secured.start(tmp_path_factory.mktemp("secured"))
     yield broker
@@ -190,7 +190,7 @@ async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_top
         assert (
             json.loads((await asyncio.to_thread(call, *operator, "--dry-run", "--json")).out)["rights"] == "not visible"
         )
-        monkeypatch.setattr("stream_dp.operations.apply.MOST_LOOKS", 15)
+        monkeypatch.setattr("stream_dp.operations.settings.MOST_LOOKS", 15)
         said = await asyncio.to_thread(call, *operator, "--yes")
         assert (said.code, f"does not let this account use topic {topic};" in said.out) == (3, True)
         await stream.go_on(1)
@@ -233,7 +233,7 @@ async def check_reader(here: Site, call: Call, groups: str) -> None:
         for topic in sorted(topics):
             if topic != own:
                 assert f"use topic {topic};" in await refused(first_record(reader, topic))
-            assert f"use topic {topic};" in await refused(reader.publish([Outgoing(topic, 0, b"key", b"value")]))
+            assert f"use topic {topic};" in await refused(reader.publish([Message(topic, b"key", b"value")]))
     said = await asyncio.to_thread(call, "tail", file, view, "public", "--until-end")
     assert said.code == 1
     assert f"does not let this account use topic {Topics.of(plan).release(view, 'public')};" in said.err

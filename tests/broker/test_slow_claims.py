@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from faust.types import TP
 
-from stream_dp.runtime.faust import application as runtime
-from stream_dp.runtime.faust.transport import KafkaWriter
+from stream_dp.runtime.faust import app as runtime
 from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.transactions import KafkaWriter
 from stream_dp.testing import Event, Watermark, application
 from tests.support.processes import SESSION_SECONDS
 from tests.support.views import only_view, start_of

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.topics import Topics, sources_of
-from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.runtime.storage import LOG_BYTES, LOG_FILES, MANIFEST_BYTES
 from stream_dp.testing import application
 from stream_dp.windows.encoding import TABLES, WRITE_BUFFERS_BYTES

@@ -137,11 +137,7 @@ async def let_go(member: Member, how: str) -> None:
 
 @pytest.mark.parametrize(
     ("how", "what"),
-    [
-        pytest.param(how, what, marks=[] if (how, what) == ("stopped", "window") else pytest.mark.slow)
-        for how in ("stopped", "cut off", "dead")
-        for what in WRITES
-    ],
+    [pytest.param(how, what, marks=pytest.mark.slow) for how in ("stopped", "cut off", "dead") for what in WRITES],
 )
 async def test_what_was_on_its_way_from_a_former_owner_does_no_harm_when_it_arrives(
     setting: Setting, how: str, what: str

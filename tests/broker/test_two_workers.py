@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.runtime.localkafka.launch import free_port
+from stream_dp.runtime.localkafka.broker import free_port
 from stream_dp.testing import application
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.probes import Samples, get, parsed

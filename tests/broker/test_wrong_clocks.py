@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import Application, application
 from tests.support.clocks import (
     DAY_SECONDS,
@@ -56,8 +56,8 @@ async def test_partners_make_the_ticks_of_a_worker_whose_clock_is_wrong(
             return 0 <= wall_clock_ms() - await newest_end(app) <= 2 * SIZE + SECOND
 
         await app.eventually(keeps_up)  # a loaded machine may be behind for a moment
-        assert wrong.clock_words
-        assert not right.clock_words
+        assert wrong.timers.words
+        assert not right.timers.words
         assert await crowd.assert_counted() >= 4
         assert {tp.partition for tp in await append_times(app)} == {0, 1, 2}
 

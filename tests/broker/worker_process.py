@@ -45,18 +45,17 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from faust.tables.recovery import Recovery
 
 from stream_dp.agents import AGENTS
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError, StreamDPError
-from stream_dp.runtime.faust import application
+from stream_dp.runtime.faust import app as application
 from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.transactions import Row, Writer
 from stream_dp.runtime.worker import process as running
-from stream_dp.runtime.worker.health import LOOPBACK, Address
-from stream_dp.runtime.worker.lifecycle import START_SECONDS
+from stream_dp.runtime.worker.assembly import Options
+from stream_dp.runtime.worker.health import LOOPBACK, START_SECONDS, Address
 from stream_dp.runtime.worker.logs import last_line, speak
 from stream_dp.runtime.worker.process import run_worker
-from stream_dp.runtime.worker.worker import Options
 from stream_dp.windows.effects import Message
 from tests.support.disks import fill, make_read_only
 

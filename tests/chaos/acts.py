@@ -14,11 +14,11 @@ from contextlib import nullcontext
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.kafka.control_topic import known_grants, withdraw_grant
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.testing import Event, SourceWriter
 from stream_dp.windows.durations import format_time
+from stream_dp.windows.effects import Message
 from tests.chaos.schedule import Act, Kind
 from tests.chaos.world import FINEST, World
 from tests.support.crew import Member
@@ -174,7 +174,7 @@ async def change_sources(world: World, _: Act) -> None:
         for member in members:
             member.start()
         before = len(await world.app.read(letters))
-        await world.app.client.publish([Outgoing(topic, partition, b"k", b"{") for partition in range(partitions)])
+        await world.app.client.publish([Message(topic, b"k", b"{", partition) for partition in range(partitions)])
         deadline = time.monotonic() + READ_WITHIN_S
         while len(await world.app.read(letters)) < before + partitions:
             if time.monotonic() > deadline:
@@ -240,7 +240,7 @@ async def poison_records(world: World, act: Act) -> None:
             visit = Visit(f"u{chance.randrange(240)}", chance.choice(PAGES), at + chance.randrange(MINUTE))
             bad = poison(visit, chance)
             partition = chance.randrange(source.partitions)
-            rows.append(Outgoing(source.topic, partition, bad.key, bad.value, list(bad.headers.items())))
+            rows.append(Message(source.topic, bad.key, bad.value, partition, bad.headers))
         await world.app.client.publish(rows)
     world.told["records that are no events"] += len(rows)
 

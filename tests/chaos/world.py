@@ -8,7 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -16,8 +16,8 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from stream_dp.errors import ConfigError, StateError
-from stream_dp.operations.apply import Wish, draft, post_change
+from stream_dp.errors import ConfigError, OutageError, StateError
+from stream_dp.operations.settings import Wish, draft, post_change
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Release
 from stream_dp.runtime.kafka.control_topic import read_history
@@ -37,6 +37,8 @@ AT_MOST_BEHIND = 40
 """Windows that are fed and not yet released; more of them would only make the end of a run late."""
 FINEST = {"public": "detailed", "partner": "detailed", "internal": "detailed"}
 RUNS_WITHIN_S = 40.0
+POSTED_WITHIN_S = 40.0
+"""How long a record whose answer was lost may be on its way."""
 NOBODY_KNOWS = "watermarks move its clock, and no worker"
 """What `apply` says where workers have not said how far they are for a while."""
 DISK_MEGABYTES = 192
@@ -180,9 +182,24 @@ class World:
         )
         at = self.stream.start + (self.stream.windows + ahead) * MINUTE
         begins = {name: at for name, view in plan.views.items() if former.views.get(name) != view}
-        await app.apply(plan, begins, dict.fromkeys(former.views.keys() - plan.views.keys(), at))
+        known = len(await read_history(app.plan, app.client))
+        try:
+            await app.apply(plan, begins, dict.fromkeys(former.views.keys() - plan.views.keys(), at))
+        except OutageError:
+            if not await self.is_posted(known):
+                raise
         self.stream.changes.append((plan, begins))
         self.settings = wanted
+
+    async def is_posted(self, known: int) -> bool:
+        """Whether settings came after those that were known, though the answer was lost: they may be on their way."""
+        deadline = time.monotonic() + POSTED_WITHIN_S
+        while time.monotonic() < deadline:
+            with suppress(OutageError):
+                if len(await read_history(self.app.plan, self.app.client)) > known:
+                    return True
+            await asyncio.sleep(1)
+        return False
 
     async def add_or_take_out_a_view(self) -> None:
         """Do what `apply` does with a file that has a view more, or has it no more."""
@@ -199,8 +216,12 @@ class World:
                 self.faults.append(("unable", message))
             self.told["view not added or taken out: no worker said where it is"] += 1
             return
+        known = len(await read_history(app.plan, app.client))
         try:
             await post_change(change)
+        except OutageError:
+            if not await self.is_posted(known):
+                raise
         except StateError:
             self.told["view not added or taken out: other settings were posted first"] += 1
             return

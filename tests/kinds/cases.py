@@ -8,9 +8,9 @@ from fractions import Fraction
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.kinds.lists import KeyList
-from stream_dp.lossless.families.discrete_laplace import pmf
+from stream_dp.kinds.public_lists import KeyList
 from stream_dp.records.models import Release
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import tail
 from tests.support.releasing import plan_of
 from tests.support.sealing import minimum_counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dp.kinds.registry import KINDS
+from stream_dp.kinds import KINDS
 from tests.kinds.cases import CASES, Case
 
 

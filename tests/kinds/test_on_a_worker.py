@@ -6,9 +6,9 @@ import random
 from collections.abc import Awaitable, Callable
 
 from stream_dp.records.codec import AnyRecord, encode
-from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.windows.effects import Message
 from tests.kinds.cases import Case
 from tests.support.views import only_view, released, start_of
 
@@ -35,7 +35,7 @@ async def test_a_worker_releases_and_sharpens_what_the_oracle_expects(case: Case
     app = await launch(generous, window, ("    kind: histogram\n", ""), ('    delta: "1e-4"\n', case.settings))
     for topic, listed in case.lists.items():
         await app.client.create([TopicSpec(topic, 2)])
-        await app.client.publish([Outgoing(topic, len(key) % 2, key.encode(), b"1") for key in listed.keys])
+        await app.client.publish([Message(topic, key.encode(), b"1", len(key) % 2) for key in listed.keys])
     view = only_view(app)
     start = start_of(view)
     script = visits(case, start)

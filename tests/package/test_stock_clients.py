@@ -23,8 +23,8 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.records.codec import decode, encode, encode_parts
 from stream_dp.records.history import History
-from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.testing import Application
+from stream_dp.windows.effects import Message
 from tests.support.reading import Launch, readable
 
 pytestmark = [pytest.mark.package, pytest.mark.broker, pytest.mark.slow]
@@ -181,7 +181,7 @@ async def test_the_program_of_the_documents_finds_the_newest_release_of_every_wi
     environment: Path, launch: Launch, tmp_path: Path
 ) -> None:
     """Also where releases come in parts, repeated, and with parts of a revision that never becomes whole."""
-    (program,) = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "reading.md").read_text("utf-8"), re.DOTALL)
+    program, _ = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "reading.md").read_text("utf-8"), re.DOTALL)
     (tmp_path / "newest.py").write_text(program, encoding="utf-8")
     app, topic, _ = await readable(launch)
     history = History()
@@ -192,7 +192,7 @@ async def test_the_program_of_the_documents_finds_the_newest_release_of_every_wi
     parts = [encode_parts(release, len(encode(release)) - 1) for release in (sharper, stray)]
     rows = [*parts[0][::-1], *parts[0], *parts[1][:-1]]
     assert len(parts[0]) > 1
-    await app.client.publish([Outgoing(topic, 0, key, value) for key, value in rows])
+    await app.client.publish([Message(topic, key, value) for key, value in rows])
     for _, value in rows:
         history.take(decode(value))
 
@@ -200,7 +200,7 @@ async def test_the_program_of_the_documents_finds_the_newest_release_of_every_wi
     said = await asyncio.to_thread(run, python, tmp_path / "newest.py", servers, topic)
 
     assert [json.loads(line) for line in said.splitlines()] == [
-        [r.window.start, r.revision, r.level.name, {row.item: row.count for row in r.items}]
+        [r.window.start, r.window.end, r.revision, r.level.name, {row.item: row.count for row in r.items}]
         for r in sorted(history.releases(), key=lambda release: release.window.start_ms)
     ]
     assert 8 in {release.revision for release in history.releases()}

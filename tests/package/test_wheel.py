@@ -24,7 +24,7 @@ import pytest
 
 from stream_dp.version import __version__
 
-pytestmark = pytest.mark.package
+pytestmark = [pytest.mark.package, pytest.mark.slow]
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = CHECKOUT / ".venv-wheel"
@@ -129,7 +129,11 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(source: Path
         for file in (source / folder).rglob("*")
         if file.is_file()
     }
-    assert {"stream_dp/agents/ingest.py", "stream_dp/py.typed", "stream_dp/runtime/localkafka/pom.xml"} < written.keys()
+    assert {
+        "stream_dp/agents/__init__.py",
+        "stream_dp/py.typed",
+        "stream_dp/runtime/localkafka/pom.xml",
+    } < written.keys()
 
     found = contents(wheel)
     metadata = {name for name in found if name.startswith(f"{DIST_INFO}/")}
@@ -193,7 +197,6 @@ def test_the_installed_program_checks_the_configuration_of_the_documents(program
     )
 
 
-@pytest.mark.slow
 def test_the_installed_demo_releases_a_year_on_the_embedded_log(program: Program, tmp_path: Path) -> None:
     told = json.loads(program("stream-dp", "demo", "--pace", "0", "--json").stdout)
 

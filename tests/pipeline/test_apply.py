@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.records.models import Release, decode_status
-from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.durations import format_time
@@ -57,9 +57,9 @@ async def operated(
     """An application, and its operator; its workers say every tenth of a second how they are."""
     app = await launch()
     monkeypatch.setattr("stream_dp.runtime.worker.reporting.REPORT_SECONDS", 0.1)
-    monkeypatch.setattr("stream_dp.operations.apply.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0.1)
     monkeypatch.setenv("STREAM_DP_BROKER", app.plan.broker.url)
-    monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, log=app.log))
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, embedded=app.client))
     return app, Operator(app, call)
 
 
@@ -118,7 +118,7 @@ async def test_settings_change_and_go_back_from_the_windows_that_were_said(
     assert status["to_come"] == [
         {
             "view": view.name,
-            "what": "edition 2 (settings 2) begins",
+            "what": "edition 2 begins: the view uses settings 2",
             "at_ms": start + 2 * MINUTE,
             "clock": "event",
         },

@@ -14,7 +14,7 @@ import pytest
 from stream_dp.config.access import MEMORY
 from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.sources import registry as client
+from stream_dp.runtime.sources import schema_registry as client
 from stream_dp.runtime.sources.survey import check_first_starts, survey
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, count_script
 from stream_dp.testing.application import WITHIN_SECONDS
@@ -175,7 +175,7 @@ async def test_while_the_registry_is_away_nothing_is_lost_or_refused_and_the_log
     assert not await reasons(app)
     said = [record.getMessage() for record in caplog.records if "schema registry" in record.getMessage()]
     assert [line.split(fake.url)[1].partition(":")[0] for line in said] == [
-        " is waited for, and what it is needed for is counted later",
+        " is unavailable; affected records are deferred",
         " answers again; the worker goes on",
     ]
     assert fake.asked.count("/schemas/ids/1") == 1
@@ -251,7 +251,7 @@ async def test_a_sample_is_judged_by_the_same_decoder_and_says_what_to_mend(laun
     [
         (b'{"user": "u"}', "malformed_avro", "they look like JSON: write format: json"),
         (b"plain", "malformed_avro", "they have no number of a schema in front"),
-        (header(1) + b"\xff", "malformed_avro", "hold something else, or are cut off"),
+        (header(1) + b"\xff", "malformed_avro", "but are not Avro, or are cut off"),
         (header(9), "unknown_schema", "check that the producers use the same one"),
         (header(2), "unusable_schema", "must be an Avro record"),
         (written(VISIT, {"user": "u", "page": None, "at": 0}), "wrong_type", "field 'page' (views.NAME.item) is null"),

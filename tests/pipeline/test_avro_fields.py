@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.config.access import MEMORY
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.sources import registry as client
+from stream_dp.runtime.sources import schema_registry as client
 from stream_dp.runtime.sources.survey import survey
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark
 from tests.support.avro import bare, header, written

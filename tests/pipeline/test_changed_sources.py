@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.runtime.sources import registry as client
-from stream_dp.runtime.sources.registry import SourceSchemas
+from stream_dp.runtime.sources import schema_registry as client
+from stream_dp.runtime.sources.schema_registry import SourceSchemas
 from stream_dp.testing import Event, Raw, SourceWriter, Watermark
 from stream_dp.windows.events import WATERMARK_HEADER, Record, Schemas
 from tests.support.avro import bare, written

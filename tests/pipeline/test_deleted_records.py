@@ -17,13 +17,12 @@ from faust.types import TP
 
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.faust.tables import DurableTable
-from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.worker import reporting
-from stream_dp.runtime.worker.health import Health
-from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.health import Health, Start
 from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
 from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.count_rows import Missing
+from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.deleting import AHEAD, GRACE, assert_lost, ends_of, minutes
 from tests.support.ticks import told
@@ -236,7 +235,7 @@ async def test_records_deleted_at_any_time_of_workers_that_are_killed_lose_the_w
     view, killer = only_view(app), Killer(monkeypatch)
     start, writer = start_of(view), SourceWriter(app.plan)
     script: list[Event | Watermark] = []
-    written: dict[int, list[Outgoing]] = {partition: [] for partition in range(3)}
+    written: dict[int, list[Message]] = {partition: [] for partition in range(3)}
 
     async def feed(minute: int, *, deletes: bool) -> None:
         """Publish a minute; have some records of a partition deleted, which were counted or not."""
@@ -276,7 +275,7 @@ async def test_records_deleted_at_any_time_of_workers_that_are_killed_lose_the_w
         marks = [
             (at, int(dict(one.headers)[WATERMARK_HEADER])) for at, one in enumerate(written[partition]) if one.headers
         ]
-        lost |= lost_by(marks, standing.missing[view.source.topic], start)
+        lost |= lost_by(marks, standing.missing[view.source.name], start)
     await assert_lost(app, view, script, windows, sorted(lost))
 
 

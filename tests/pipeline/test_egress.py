@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,16 +14,13 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.status import page
-from stream_dp.operations.reports import look
-from stream_dp.operations.status import summary
+from stream_dp.operations.status import look, summary
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.worker import advice, reporting
-from stream_dp.runtime.worker import worker as runtime_worker
-from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, serving
-from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker import advice, assembly, reporting
+from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, Start, serving
 from stream_dp.runtime.worker.logs import JsonLines
 from stream_dp.testing import Application, Event, Raw, Watermark
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.shape import Interval
 from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, released, start_of
 
@@ -78,7 +76,7 @@ async def status_of(app: Application) -> dict[str, list[bytes]]:
     reports = await look(app.plan, app.client)
     assert any(part.counters for one in reports.said.values() for part in one.partitions.values())
     found, text = summary(app.plan, reports), StringIO()
-    Console(file=text, width=500).print(page(app.plan, found))
+    Console(file=text, width=500).print(page(app.plan, found, Path("app.yaml")))
     rows = await app.read(Topics.of(app.plan).status)
     return {
         "status topic": [(key or b"") + (value or b"") for key, value in rows],
@@ -92,7 +90,7 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_cou
     monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.1)
     caplog.set_level(logging.DEBUG, "stream_dp")
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(runtime_worker, "ADVICE_SECONDS", 0.2)
+    monkeypatch.setattr(assembly, "ADVICE_SECONDS", 0.2)
     for name in ("REFUSED_PERCENT", "CLIPPED_PERCENT", "LEAST_CONTRIBUTIONS", "HOUR_SECONDS"):
         monkeypatch.setattr(advice, name, 0)
     app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))

@@ -14,13 +14,13 @@ from zlib import crc32
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.bootstrap import prepare
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.settled import prepare
 from stream_dp.runtime.sources import sampling
 from stream_dp.runtime.sources import survey as survey_module
 from stream_dp.runtime.sources.findings import share_words
 from stream_dp.runtime.sources.survey import check_first_starts, survey
-from stream_dp.runtime.worker import worker
+from stream_dp.runtime.worker import assembly
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application, plan_from
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.faults import FAULTS, ITEM, USER, visits
@@ -95,7 +95,7 @@ async def warnings_of(
     app: Application, records: list[Raw], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Callable[[set[str]], Awaitable[set[str]]]:
     """Feed a worker that has begun all the same; gives what waits until its log warns of some reasons."""
-    monkeypatch.setattr(worker, "ADVICE_SECONDS", 0.2)
+    monkeypatch.setattr(assembly, "ADVICE_SECONDS", 0.2)
     await app.start(unchecked_data=True)
     await app.publish(records)
 

@@ -27,14 +27,15 @@ from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 from faust.stores.rocksdb import Store
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
+from faust.transport import base
 from faust.transport.consumer import Consumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from faust.types import TP
 from mode.utils.queues import FlowControlEvent, FlowControlQueue
 
-from stream_dp.runtime.faust import embedded as memory
-from stream_dp.runtime.faust.application import App
-from stream_dp.runtime.faust.transport import _ConsumerThread
+from stream_dp.runtime import embedded as memory
+from stream_dp.runtime.faust.app import App
+from stream_dp.runtime.faust.transport import MEMORY, _ConsumerThread
 from stream_dp.testing.application import WITHIN_SECONDS
 
 EVENTS = TP("guard-events", 0)
@@ -47,7 +48,7 @@ def plain_app(folder: Path, log: memory.MemoryLog, **settings: Any) -> App:
     defaults = {"topic_disable_leader": True, "topic_allow_declare": False, "web_enabled": False}
     app = App(
         "guard",
-        broker=f"{memory.SCHEME}://",
+        broker=f"{MEMORY}://",
         store="rocksdb://",
         datadir=str(folder / "state"),
         broker_commit_interval=0.05,
@@ -175,12 +176,12 @@ async def test_plain_table_is_written_before_its_changelog_and_a_failed_publish_
         async for value in stream:
             sums[b"key"] = value
 
-    async def refusing(self: memory.Producer, *_: Any, **__: Any) -> asyncio.Future[Any]:
+    async def refusing(self: base.Producer, *_: Any, **__: Any) -> asyncio.Future[Any]:
         refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         refused.set_exception(OSError("not acknowledged"))
         return refused
 
-    monkeypatch.setattr(memory.Producer, "send", refusing)
+    monkeypatch.setattr(base.Producer, "send", refusing)
     log.append(EVENTS.topic, 0, None, b'"one"')
     async with started(app):
         await until(lambda: log.committed.get(EVENTS) == 1)

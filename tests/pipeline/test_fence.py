@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from faust.types import TP
 
-from stream_dp.runtime.faust.application import claims
+from stream_dp.runtime.faust.app import claims
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row
 from stream_dp.testing import Application

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.operations.feed import Progress, Watermarks, make_room, write
-from stream_dp.operations.history import Columns, Events, open_table
+from stream_dp.operations.events_file import Columns, Events, open_table
+from stream_dp.operations.feed import FeedProgress, Watermarks, make_room, write
 from stream_dp.records.codec import encode
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.topics import Topics
@@ -37,8 +37,10 @@ async def fed(app: Application, file: Path) -> None:
     survey = made.survey(wall_clock_ms())
     assert (survey.events, survey.ordered) == (survey.rows, True)
     await make_room(app.plan, view.source, app.client, append=False)
-    marks, until = Watermarks(view.source, [view]), start_of(view) + WINDOWS * MINUTE + view.window.grace_ms
-    await write(made, app.client, Progress(view.source.topic), watermarks=marks, ordered=True, until_ms=until)
+    until = start_of(view) + WINDOWS * MINUTE + view.window.grace_ms
+    watermarks = Watermarks(view.source, [view], until, ordered=True)
+    async for _ in write(made, app.client, FeedProgress(view.source.topic), watermarks):
+        pass
 
 
 async def test_history_is_fed_then_asked_about_then_released_as_the_file_has_it(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 
 from stream_dp.errors import ConfigError
 from stream_dp.operations.keys import retire, rotate
+from stream_dp.runtime.kafka.ownership import claimed
 from stream_dp.runtime.key_file import load_keys
+from stream_dp.runtime.worker import process
 from stream_dp.testing import Application
 from tests.support.losing import MINUTE, publish_minutes
 from tests.support.sealing import read_window, seal_window, window_key_of
@@ -55,6 +58,34 @@ async def wait_for_public(app: Application, *windows: int) -> None:
         return [(record.window.start_ms - start_of(view)) // MINUTE for record in found] == [*windows]
 
     await app.eventually(there)
+
+
+@in_memory
+@pytest.mark.parametrize("partner", [True, False], ids=["of a partner", "lost"])
+async def test_a_key_file_that_a_partner_makes_during_the_start_is_used_and_one_that_is_lost_ends_it(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, partner: bool
+) -> None:
+    """Of two workers that start at once the second looks for the file, and then finds the claims of the first."""
+    app = await launch()
+    path = app.plan.key_file
+    await released_minutes(app, 0)
+    content = path.read_bytes()
+    path.unlink()
+
+    async def claimed_meanwhile(*args: Any) -> Any:
+        if partner:
+            path.write_bytes(content)
+            path.chmod(0o600)
+        return await claimed(*args)
+
+    monkeypatch.setattr(process, "claimed", claimed_meanwhile)
+    if not partner:
+        with pytest.raises(ConfigError, match="it is not there"):
+            await app.start()
+        return
+    await app.start()
+    await publish_minutes(app, 1)
+    await app.wait_for_releases(only_view(app).name, 2)
 
 
 @in_memory

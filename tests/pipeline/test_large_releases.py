@@ -7,17 +7,18 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.kinds.lists import MOST_KEYS, KeyList
+from stream_dp.kinds.public_lists import MOST_KEYS, KeyList
 from stream_dp.records.codec import decode, encode
 from stream_dp.records.models import Release
-from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import MESSAGE_BYTES
 from tests.support.views import only_view, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
+SLOW_ON_KAFKA = True
 LEVELS = ("overview", "standard", "detailed")
 SHARP = [
     (f'level: {name}, epsilon: "{was}"', f'level: {name}, epsilon: "{now}"')
@@ -103,7 +104,7 @@ async def test_a_catalogue_of_many_keys_is_released_whole(launch: Launch, keys: 
         ("    retention: 1d\n", "    retention: 1d\n    audiences: [public]\n"),
     )
     await app.client.create([TopicSpec("places", 1)])
-    await app.client.publish([Outgoing("places", 0, key.encode(), b"1") for key in listed])
+    await app.client.publish([Message("places", key.encode(), b"1") for key in listed])
     view = only_view(app)
     start = start_of(view)
     events = [Event(f"u{number}", listed[number % 100], start + number) for number in range(1000)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
-from stream_dp.kinds.topk import TopKRelease
+from stream_dp.records.by_kind import TopKRelease
 from stream_dp.testing import Application, Event, Watermark, count_script
 from tests.support.views import TOPK, oracle_bytes
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.kinds.catalogue import CatalogueRelease
-from stream_dp.kinds.lists import KeyList, NumberRange
-from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.kinds.public_lists import KeyList, NumberRange
+from stream_dp.records.by_kind import CatalogueRelease
 from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.windows.effects import Message
 from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, oracle_bytes, released, start_of
 
@@ -49,7 +49,7 @@ class Listed:
         await self._write(keys, None)
 
     async def _write(self, keys: tuple[str, ...], value: bytes | None) -> None:
-        await self.app.client.publish([Outgoing(self.topic, len(key) % 2, key.encode(), value) for key in keys])
+        await self.app.client.publish([Message(self.topic, key.encode(), value, len(key) % 2) for key in keys])
 
     async def release(self) -> None:
         """Let a window pass, and wait until it is released."""

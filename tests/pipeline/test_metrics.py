@@ -6,16 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_dp.operations.reports import look
-from stream_dp.operations.status import Summary, summary
+from stream_dp.operations.status import Summary, look, summary
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import read_statements
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import reporting
-from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, serving
-from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, Start, serving
 from stream_dp.testing import Application, Event, Raw, Watermark, count_script
-from stream_dp.windows.shapes.base import Interval
 from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, start_of
 
@@ -107,9 +104,9 @@ async def test_status_says_what_the_worker_has_counted_and_released_and_that_it_
     }
     assert found.lag == {view.source.name: dict.fromkeys(range(app.plan.partitions), 0)}
     shown = found.views[view.name]
-    assert set(shown.clocks.values()) == {start + MINUTE + 10_000}
-    assert shown.open == (1, Interval(start + MINUTE, start + 2 * MINUTE))
-    assert shown.released_to == start + MINUTE
+    assert set(shown.clocks_ms.values()) == {start + MINUTE + 10_000}
+    assert (shown.open_windows, shown.open_from_ms, shown.open_until_ms) == (1, start + MINUTE, start + 2 * MINUTE)
+    assert shown.released_to_ms == start + MINUTE
     assert sorted(found.budgets) == ["visitors"]
 
     await app.stop()

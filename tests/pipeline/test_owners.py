@@ -11,7 +11,7 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.operations.keys import replace_lost
-from stream_dp.runtime.faust import application
+from stream_dp.runtime.faust import app as application
 from stream_dp.runtime.kafka.topics import TopicSpec, sources_of
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.testing import Application, Event, Watermark

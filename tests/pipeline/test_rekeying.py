@@ -12,7 +12,7 @@ import pytest
 from faust.types import TP
 
 from stream_dp.errors import StateError
-from stream_dp.runtime.faust.embedded import MemoryWriter
+from stream_dp.runtime.embedded import MemoryWriter
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import (

@@ -14,9 +14,9 @@ import pytest
 
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.kinds.histogram import HistogramRelease
+from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.releases.rows import OUTBOX, SHARES, TABLE
-from stream_dp.runtime.faust import embedded as memory
+from stream_dp.runtime.faust import transport
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.testing import Application, Event, Raw, Watermark, count_script, plan_from
@@ -199,9 +199,9 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
     await app.stop()
     app.log.committed.clear()  # as if it had been killed before its first commit
     shutil.rmtree(app.plan.data_dir)
-    seek, commit = memory.MemoryConsumer.seek_to_committed, DurableTable.commit
+    seek, commit = transport.MemoryConsumer.seek_to_committed, DurableTable.commit
 
-    async def slowly_seek(self: memory.MemoryConsumer) -> Any:
+    async def slowly_seek(self: transport.MemoryConsumer) -> Any:
         committed = await seek(self)
         await asyncio.sleep(0.3)
         return committed
@@ -210,7 +210,7 @@ async def test_events_fetched_while_a_recovery_ends_are_counted(
         await asyncio.sleep(0.2)
         await commit(self, partition, rows, writer)
 
-    monkeypatch.setattr(memory.MemoryConsumer, "seek_to_committed", slowly_seek)
+    monkeypatch.setattr(transport.MemoryConsumer, "seek_to_committed", slowly_seek)
     monkeypatch.setattr(DurableTable, "commit", slowly_commit)
     script += [*visits_of_minute(app, 1), mark(app, 3)]
     await app.publish(script[400:])

@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import build_plan
+from stream_dp.config.planner import build_plan
 from stream_dp.errors import AccessError
-from stream_dp.kinds.histogram import HistogramRelease
+from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Refusal
-from stream_dp.runtime.faust.embedded import MemoryClient
-from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.embedded import MemoryClient
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.ownership import Claim, create_owned
 from stream_dp.runtime.kafka.topics import TopicSpec
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import Event, Watermark
+from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.changing import MINUTE, Changing, Make, told
 from tests.support.views import released
@@ -84,7 +86,7 @@ async def test_settings_posted_while_no_worker_runs_hold_at_the_next_start_whate
     with caplog.at_level(logging.WARNING, logger="stream_dp.worker"):
         await made.app.start(clock_ms=made.clock)
 
-    said = f"settings 2 hold, and the file says otherwise about views.{made.view.name}.items_per_user"
+    said = f"settings 2 are in effect; the file differs in views.{made.view.name}.items_per_user"
     assert [message for message in caplog.messages if message.startswith(said)]
     found = await made.pass_to(2, 2)
     assert [record.edition for record in found["public"]] == [1, 2]
@@ -124,8 +126,8 @@ async def test_windows_that_some_partitions_closed_before_they_knew_are_refused_
     await made.app.publish(script)
     await made.app.publish([Watermark(made.at(1) + 10_000)])
     await made.app.wait_for_releases(made.view.name, 1)
-    ahead = [(WATERMARK_HEADER, str(made.at(3) + 10_000).encode())]
-    await made.app.client.publish([Outgoing(made.view.source.topic, 0, None, b"", ahead)])
+    ahead = {WATERMARK_HEADER: str(made.at(3) + 10_000).encode()}
+    await made.app.client.publish([Message(made.view.source.topic, None, b"", 0, ahead)])
     await made.consumed(len(script) + 3 + 1)
 
     await made.apply(2, ONE_ITEM)
@@ -153,13 +155,13 @@ class Account:
 def account(monkeypatch: pytest.MonkeyPatch) -> Account:
     found = Account()
 
-    async def create(plan: Plan, client: Client, key_id: str) -> Claim:
+    async def create(plan: Plan, client: Client, key_id: str, **options: Any) -> Claim:
         if found.lacks:
             raise AccessError("does not let this account use topic new")
-        return await create_owned(plan, client, key_id)
+        return await create_owned(plan, client, key_id, **options)
 
-    monkeypatch.setattr("stream_dp.runtime.worker.adoption.create_owned", create)
-    monkeypatch.setattr("stream_dp.runtime.worker.adoption.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("stream_dp.runtime.settled.create_owned", create)
+    monkeypatch.setattr("stream_dp.runtime.settled.RETRY_SECONDS", 0.0)
     return found
 
 
@@ -170,7 +172,7 @@ async def refusing(made: Changing) -> Worker:
 
     async def refuses() -> bool:
         assert worker.crash_reason() is None
-        return bool(worker.refusal)
+        return bool(worker.adoption.refusal)
 
     await made.app.eventually(refuses)
     return worker
@@ -200,7 +202,7 @@ async def test_settings_that_cannot_be_taken_up_hold_back_the_windows_that_they_
     await made.app.wait_for_releases(more, 4)
     found = await made.app.wait_for_releases(made.view.name, 3)
     assert [len(records) for records in found.values()] == [3] * 3, "window 3 waits"
-    assert (worker.plan.settings, worker.refusal) == (2, "does not let this account use topic new")
+    assert (worker.plan.settings, worker.adoption.refusal) == (2, "does not let this account use topic new")
     said = "settings 3 cannot be taken up: does not let this account use topic new. The worker goes on with settings 2"
     assert [message.startswith(said) for message in caplog.messages].count(True) == 1
 
@@ -209,7 +211,7 @@ async def test_settings_that_cannot_be_taken_up_hold_back_the_windows_that_they_
     made.clock.now_ms += 1000
     found = await made.app.wait_for_releases(made.view.name, 5)
     assert [record.edition for record in found["public"]] == [1, 1, 1, 2, 2]
-    assert worker.refusal == ""
+    assert worker.adoption.refusal == ""
     made.app.plan = first
     assert told(found) == told(made.expected(script, 5))
 
@@ -261,7 +263,7 @@ async def test_settings_that_cannot_be_taken_up_are_taken_back_without_what_they
         await create(client, wanted)
 
     monkeypatch.setattr(MemoryClient, "create", lacking)
-    monkeypatch.setattr("stream_dp.runtime.worker.adoption.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("stream_dp.runtime.settled.RETRY_SECONDS", 0.0)
     await made.app.apply(both, {more: made.at(1)})
     await refusing(made)
     await made.app.apply(made.plan(), {}, {more: made.at(1)})

@@ -18,7 +18,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.models import Release
-from stream_dp.runtime.faust.embedded import MemoryWriter
+from stream_dp.runtime.embedded import MemoryWriter
 from stream_dp.runtime.kafka.topics import COUNTS, Topics
 from stream_dp.runtime.kafka.transactions import Row
 from stream_dp.testing import Event, Watermark, count_script

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.planning import build_plan
-from stream_dp.operations.tune import tuned
+from stream_dp.config.planner import build_plan
+from stream_dp.operations.settings import tuned
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Event, Watermark
 from tests.support.changing import MINUTE, Changing, Make
@@ -132,7 +132,7 @@ async def test_each_setting_that_is_tuned_holds_for_the_windows_behind_its_bound
     for number, (what, tune) in enumerate(TUNES.items(), 2):
         holds, definitions = changed(made, holds, tune), len(made.definitions())
         view = holds.views[made.view.name]
-        made_of[number] = view.window.released.shortest_ms, set(made.view.audiences)  # late ones get it as well
+        made_of[number] = view.window.shape.released.shortest_ms, set(made.view.audiences)  # late ones get it as well
         begins = await made.tune(holds, tuning.fed)
         await made.learned(number)
         assert (len(made.definitions()) == definitions) == tune.goes_on, what

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from stream_dp.runtime.kafka.client import Outgoing
-from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.clock import Tick
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import (
     Application,
@@ -20,6 +19,7 @@ from stream_dp.testing import (
     Watermark,
     count_script,
 )
+from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode as encode_row
 from tests.support.ticks import told
 from tests.support.views import only_view, oracle_bytes, start_of
@@ -112,7 +112,7 @@ async def test_a_tick_closes_windows_where_the_source_ended_when_it_was_made_not
     for now_ms, end in ((start + MINUTE + 10_000, 1), (start + 2 * MINUTE + 10_000, 2)):
         ends = [int(partition == place) * end for partition in range(app.plan.partitions)]
         made = [encode_row(Tick(now_ms, {source: at})) for at in ends]
-        await app.client.publish(Outgoing(ticks, partition, None, value) for partition, value in enumerate(made))
+        await app.client.publish(Message(ticks, None, value, partition) for partition, value in enumerate(made))
         await app.publish([Event("u1", "/late", start + 2)])
     clock.now_ms = start + 2 * MINUTE + 10_000
     worker = await app.start(clock_ms=clock)

@@ -7,16 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.kafka.client import Outgoing
-from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.clock import Tick, wall_clock_ms
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import reporting
-from stream_dp.runtime.worker.health import Exposition, Health
-from stream_dp.runtime.worker.lifecycle import Start
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
+from stream_dp.runtime.worker.health import Exposition, Health, Start
 from stream_dp.testing import Application
 from stream_dp.windows.durations import format_time
+from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 from tests.support.clocks import HOUR, MINUTE, SECOND, Crowd, WrongClock, by_the_wall, newest_end, statuses
 from tests.support.probes import parsed
@@ -86,7 +84,7 @@ async def test_a_tick_far_ahead_of_its_append_time_closes_nothing(launch: Launch
     await crowd.come(1)
     for partition in range(app.plan.partitions):
         ends = {only_view(app).source.topic: 1000}
-        await app.client.publish([Outgoing(topics.ticks, partition, None, encode(Tick(wall_clock_ms() + HOUR, ends)))])
+        await app.client.publish([Message(topics.ticks, None, encode(Tick(wall_clock_ms() + HOUR, ends)), partition)])
     await crowd.come(3)
 
     assert await crowd.assert_counted() >= 2

@@ -19,25 +19,28 @@ import pytest
 
 from stream_dp.exact import reals
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.select import (
+from stream_dp.select.candidates import Domain, Item, candidates
+from stream_dp.select.gumbel import (
     ChosenKbarParameters,
-    Domain,
-    FixedThresholdParameters,
-    LaplaceParameters,
-    NoisyTopK,
-    TopK,
+    GumbelTopK,
     TopKParameters,
-    candidates,
     chosen_kbar_top_k,
-    fixed_threshold_top_k,
     known_domain_top_k,
-    laplace_top_k,
+    lead_for_all,
     limited_domain_top_k,
+    shortfall,
     threshold,
 )
-from stream_dp.select.candidates import Item
-from stream_dp.select.one_shot import LaplaceNoise, NoisyThreshold, noisy_top_k
-from stream_dp.select.parameters import lead_for_all, shortfall
+from stream_dp.select.one_shot import (
+    FixedThresholdParameters,
+    LaplaceNoise,
+    LaplaceParameters,
+    NoisyThreshold,
+    NoisyTopK,
+    fixed_threshold_top_k,
+    laplace_top_k,
+    noisy_top_k,
+)
 from tests.support.chance import pooled_p_value
 from tests.support.items import text
 
@@ -63,7 +66,7 @@ def listed(row: dict[str, Any]) -> dict[tuple[str, ...], float]:
     return {tuple(one["output"]): float(one["p"]) for one in row["outcomes"]}
 
 
-def symbols(output: TopK | NoisyTopK) -> tuple[str, ...]:
+def symbols(output: GumbelTopK | NoisyTopK) -> tuple[str, ...]:
     return (*(text(item) for item in output.items), *["_BOT_"] * output.bottom)
 
 

@@ -15,12 +15,11 @@ from functools import cache
 from typing import Any
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.planning import build_plan
-from stream_dp.control.boundaries import Situation
+from stream_dp.config.planner import build_plan
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding
 from stream_dp.control.editions import plan_of as plan_of_record
-from stream_dp.control.grants import Scope
-from stream_dp.control.proposals import propose
+from stream_dp.control.grant_records import Scope
+from stream_dp.control.settings_change import Situation, propose
 from stream_dp.errors import ConfigError
 from stream_dp.windows.effects import Message
 from tests.support.releasing import Desk, buckets_of, plan_of

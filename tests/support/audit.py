@@ -19,14 +19,15 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import StateError
-from stream_dp.kinds.sealing import SealedTable, WindowNoise
-from stream_dp.kinds.topk import TopKRelease
-from stream_dp.lossless.prf import KEY_BYTES
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
+from stream_dp.records.by_kind import TopKRelease
 from stream_dp.records.codec import AnyRecord, decode, encode, topic_key
 from stream_dp.records.history import Joiner
 from stream_dp.records.models import Release
+from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.pieces import stored_table, table_key
-from stream_dp.releases.rows import LEDGER, RESERVATION, WINDOW, WindowRow, ledger_key, read_ledgers
+from stream_dp.releases.rows import LEDGER, RESERVATION, WINDOW, WindowRow
 from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.testing import Application
 from stream_dp.windows.encoding import decode as decode_row
@@ -84,7 +85,7 @@ class Expected:
     """What every view is to have released in the end."""
 
     windows: Sequence[int]
-    """The starts of the stretches in which the windows end: the windows' own, where these do not overlap."""
+    """The starts of the intervals in which the windows end: the windows' own, where these do not overlap."""
     exact: Mapping[str, Mapping[int, Mapping[str, int]]]
     """By view whose noise is nothing, by start: the exact count of every key that is not 0."""
     levels: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Expected:
     refused: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By view: the starts of the windows that its ledger cannot pay for."""
     forgone: Mapping[str, Collection[int]] = field(default_factory=dict)
-    """By reason: the stretches whose windows may have been refused for it, by any view, in place of a release."""
+    """By reason: the intervals whose windows may have been refused for it, by any view, in place of a release."""
     editions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """By view, by start: the number of the settings that hold; of views whose settings changed."""
     late: Collection[str] = frozenset()

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import broker as localkafka
 from stream_dp.testing.application import WITHIN_SECONDS
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from scipy.stats import chi2
 
-from stream_dp.lossless.families.discrete_laplace import pmf
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import tail
 
 Cell = TypeVar("Cell", bound=Hashable)

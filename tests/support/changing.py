@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.control.boundaries import LEAD_MS, Situation, boundary
+from stream_dp.control.settings_change import LEAD_MS, Situation, boundary
 from stream_dp.records.codec import AnyRecord, decode_entry
 from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.kafka.topics import Topics
@@ -104,7 +104,7 @@ class Changing:
             for one in script:
                 if isinstance(one, Watermark):
                     own.append(one)
-                elif asked.begins_ms <= one.time_ms < end + asked.window.whole.shortest_ms:
+                elif asked.begins_ms <= one.time_ms < end + asked.window.shape.paid.shortest_ms:
                     own += [event] if (event := seen(asked, one)) is not None else []
             windows = count_script(asked, asked.begins_ms, own).between(asked, asked.begins_ms, end)
             made = expected_records(_for_late_ones(asked), windows, prf_key=self.app.prf_key, entropy=self.app.entropy)

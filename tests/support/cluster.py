@@ -20,9 +20,9 @@ from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
 
-import stream_dp.runtime.localkafka.launch as local
+import stream_dp.runtime.localkafka.broker as local
 from stream_dp.runtime.localkafka.jars import fetch_jars, java_command
-from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
+from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
 from stream_dp.testing.application import WITHIN_SECONDS
 
 HOST = "127.0.0.1"

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import broker as localkafka
 
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose.yaml"
 PORT = "9092"

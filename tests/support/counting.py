@@ -15,12 +15,12 @@ import pytest
 from stream_dp.windows import count_rows, counting, merging
 from stream_dp.windows import merging as merge_rows
 from stream_dp.windows.count_rows import MARKER, Marker
-from stream_dp.windows.counting import PartitionCounter
+from stream_dp.windows.counting import CountedPartition, PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import decode, encode, text
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.merging import Partial
-from stream_dp.windows.open_windows import SpillStore
+from stream_dp.windows.open_windows import SpillStore, WindowMemory
 from stream_dp.windows.shapes.hopping import Hopping
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView
@@ -98,18 +98,15 @@ def counter(
         return replace(whole, items=tuple(whole.items[at] for at, one in enumerate(views) if one.name in names))
 
     return PartitionCounter(
-        source,
-        partition,
+        CountedPartition(source, partition, partitioner),
         views,
         lambda names: EventDecoder(form_of(names)),
         outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
         dead_letters=lambda at, offset, reason, views: Message(
             LETTERS, None, f"{at}/{offset}/{reason}/{'+'.join(views)}".encode()
         ),
-        partitioner=partitioner,
-        configured=configured,
-        window_memory_bytes=memory,
-        spill_stores=spill_stores or Cabinet(),
+        configured=configured or [one.name for one in views],
+        memory=WindowMemory(memory, spill_stores or Cabinet()),
     )
 
 

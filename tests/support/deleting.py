@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from faust.types import TP
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.kinds.catalogue import CatalogueRelease
+from stream_dp.records.by_kind import CatalogueRelease
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Refusal
 from stream_dp.testing import Application, Event, Watermark, count_script

@@ -8,7 +8,8 @@ from typing import Any
 
 from faust.types import TP
 
-from stream_dp.runtime.kafka.ordering import Tick, TickOrder, read_tick
+from stream_dp.runtime.clock import Tick, read_tick
+from stream_dp.runtime.faust.coalescing import TickOrder
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Step
 from stream_dp.windows.encoding import encode

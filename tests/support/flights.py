@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 
 FLIGHTS = """\
 name: flights

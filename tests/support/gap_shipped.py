@@ -8,19 +8,18 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_dp.exact.bits import BitSource
-from stream_dp.select.gap.clocks import UNIT_CLOCK, WholeClock
-from stream_dp.select.gap.contending import first_of
-from stream_dp.select.gap.parameters import Noise
-from stream_dp.select.gap.top_k import noisiest
+from stream_dp.select.exponential import UNIT_CLOCK, WholeClock, first_of
+from stream_dp.select.top_k_with_gaps import PIECE, GapParameters, GridNoise, in_steps, noisiest
 from tests.support.gap_oracle import Cell
 
 
 def published(
     a: Sequence[int],
     k: int,
-    noise: Noise,
+    noise: GridNoise,
     bits: BitSource,
     *,
     pieces: int = 1,
@@ -52,3 +51,12 @@ def sample(draw: Callable[[], Cell], runs: int) -> Counter[Cell]:
 def listed_law(row: dict[str, Any]) -> dict[Cell, Fraction]:
     """The cells of a row of the vectors."""
     return {(tuple(order), tuple(gaps)): Fraction(chance) for order, gaps, chance in row["cells"]}
+
+
+def gap_top_k_of_array(
+    counts: NDArray[np.int64], zeros: int, p: GapParameters, bits: BitSource
+) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+    """`gap_top_k` of counts without names: places, or above them numbers of further keys, and gaps."""
+    pieces = (in_steps(counts[first : first + PIECE], p.resolution) for first in range(0, len(counts), PIECE))
+    keys, gaps = noisiest(pieces, zeros, p.k + 1, p.noise, bits)
+    return keys[:-1], gaps

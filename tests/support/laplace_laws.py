@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from stream_dp.accounting.rounding import exp_up, log_down, log_up
-from stream_dp.lossless.families.discrete_laplace import bridge_atom, pmf
+from stream_dp.lossless.discrete_laplace import bridge_atom
+from tests.support.laplace_family import pmf
 
 
 def tail(a: Fraction, t: int) -> Fraction:
@@ -62,3 +63,26 @@ def discrete_laplace_renyi(a: Fraction, alpha: Fraction) -> Fraction:
     inverse = Fraction(a.denominator, a.numerator)
     moments = exp_up(-alpha * log_down(inverse)) + exp_up((alpha - 1) * log_up(inverse))
     return Fraction(log_up(Fraction(moments, 1 + a)), alpha - 1)
+
+
+def half_width(a: Fraction, terms: int) -> int:
+    """Smallest t with P(|S| <= t) >= 95 %, S a sum of noises of parameter a: by convolution, from the law alone.
+
+    Probabilities are integers over 2^128, rounded down, as far out as they are not zero.
+    """
+    one, law = {0: (1 - a) / (1 + a)}, {0: 1 << 128}
+    while one[len(one) - 1] * a > Fraction(1, 1 << 60):
+        one[len(one)] = one[len(one) - 1] * a
+    weights = {k: int(one[abs(k)] * (1 << 128)) for k in range(1 - len(one), len(one))}
+    for _ in range(terms):
+        sums: dict[int, int] = {}
+        for d, p in law.items():
+            for k, q in weights.items():
+                sums[d + k] = sums.get(d + k, 0) + (p * q >> 128)
+        law = sums
+    held = t = 0
+    while True:
+        held += law[t] + (law[-t] if t else 0)
+        if held * 100 >= 95 << 128:
+            return t
+        t += 1

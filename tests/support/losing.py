@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from stream_dp.runtime.kafka.client import Outgoing
 from stream_dp.testing import Application, Event, Watermark
+from stream_dp.windows.effects import Message
 from tests.support.processes import WorkerProcess
 from tests.support.views import only_view, start_of
 
@@ -35,7 +35,7 @@ async def two_released(app: Application, worker: WorkerProcess) -> dict[str, lis
 async def empty(app: Application, topic: str) -> None:
     """Lose the rows of a changelog that stays: each is deleted."""
     rows = {(one.partition, one.key): None async for one in app.client.follow([topic], until_end=True)}
-    await app.client.publish([Outgoing(topic, partition, key, None) for partition, key in rows])
+    await app.client.publish([Message(topic, key, None, partition) for partition, key in rows])
 
 
 async def delete(app: Application, topic: str) -> None:

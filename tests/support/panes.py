@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.kinds.sealing import Sealing, WindowNoise, own_secret, read_counts
+from stream_dp.kinds.sealing import Sealing, own_secret, read_counts
+from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Refusal
 from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan

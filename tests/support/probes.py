@@ -7,8 +7,8 @@ import asyncio
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.runtime.worker.health import LOOPBACK
-from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing.application import WITHIN_SECONDS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -16,7 +16,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 async def loaded(worker: Worker) -> Worker:
     """A worker whose timers keep still, after one tick: its parts have read what is stored."""
-    await worker._timers.tick()
+    await worker.timers.tick()
     async with asyncio.timeout(WITHIN_SECONDS):
         await worker.loaded()
     return worker

@@ -13,11 +13,11 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.cli import main
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.records.models import Refusal, Release
-from stream_dp.releases.publication import account, refusal_record, release_record
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.releases.publication import Denial, Revision, account
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import connect
 from tests.support.sealing import fields_of
 
 VISITS = """\
@@ -80,17 +80,15 @@ def release(visits: Plan) -> Callable[..., Release]:
         complete: bool = True,
     ) -> Release:
         planned = visits.views[view]
-        return release_record(
+        return Revision(
             planned,
             audience=audience,
             level=level,
             start_ms=day * DAY_MS,
-            revision=revision,
-            fields=fields_of(planned, level, items.items(), complete=complete),
-            window_loss=planned.cost(level),
+            number=revision,
             period_loss=planned.cost(level) if period_loss is None else period_loss,
             ledger=account(planned.ledger, 0),
-        )
+        ).release(fields=fields_of(planned, level, items.items(), complete=complete), window_loss=planned.cost(level))
 
     return make
 
@@ -101,16 +99,15 @@ def refusal(visits: Plan) -> Callable[..., Refusal]:
 
     def make(*, audience: str = "public", level: int = 1, day: int = 0, revision: int = 1) -> Refusal:
         view = visits.views["pages"]
-        return refusal_record(
+        return Revision(
             view,
             audience=audience,
             level=level,
             start_ms=day * DAY_MS,
-            revision=revision,
-            requested=view.cost(level),
+            number=revision,
             period_loss=Cost.ZERO,
             ledger=account(view.ledger, 0),
-        )
+        ).refusal(Denial(view.cost(level)) if revision == 1 else Denial.for_now(view.cost(level), level - 1))
 
     return make
 
@@ -150,5 +147,5 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """An embedded log that the commands reach, which no other process could."""
     shared = MemoryLog()
-    monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, log=shared))
+    monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, embedded=MemoryClient(shared)))
     return shared

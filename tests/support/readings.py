@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stream_dp.lossless.sealed import read_levels
+from stream_dp.lossless.sealed import WindowNoise, read_levels
 from tests.support.threshold_process import excess_of_words, words
 
 
@@ -18,7 +18,7 @@ def read_rows(
     finest: int,
 ) -> dict[bytes, tuple[int, ...]]:
     """For every key of a sealed table its value at every level that is asked for."""
-    columns = read_levels(fine, prf_key=prf_key, window=window, digest=digest, thresholds=thresholds, finest=finest)
+    columns = read_levels(fine, WindowNoise(window, prf_key), digest, thresholds=thresholds, finest=finest)
     assert all(len(column) == len(fine) for column in columns)
     return {key: tuple(column[at] for column in columns) for at, key in enumerate(fine)}
 

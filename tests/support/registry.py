@@ -20,8 +20,8 @@ from typing import Any
 
 from aiohttp import web
 
+from stream_dp.runtime.localkafka.broker import free_port
 from stream_dp.runtime.localkafka.jars import cache_folder, java_command, java_problem, maven_command, maven_problem
-from stream_dp.runtime.localkafka.launch import free_port
 from stream_dp.testing.application import WITHIN_SECONDS
 
 VERSION = "3.0.9"

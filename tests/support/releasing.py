@@ -5,41 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.loading import read_config
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.planning import build_plan
-from stream_dp.control.grants import Order, Scope, grant_id
+from stream_dp.config.planner import build_plan
+from stream_dp.control.grant_records import Order, Scope, grant_id
 from stream_dp.exact.bits import BitSource, Entropy, KeyedBits
-from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import SealedTable, WindowNoise
-from stream_dp.kinds.topk import TopKPlan, TopKRelease
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.topk import TopKPlan
+from stream_dp.lossless.sealed import WindowNoise
+from stream_dp.records.by_kind import TopKRelease
 from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline, topic_key
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.history import Joiner
 from stream_dp.records.models import LedgerEntry, Refusal, Release
+from stream_dp.releases.accounts import PromiseRow, ledger_key, promise_key, read_ledgers
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.releases.losses import UNPUBLISHED, Published, Shown
+from stream_dp.releases.losses import UNPUBLISHED, LostCounts, Published, Shown
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.pieces import stored_table
-from stream_dp.releases.rows import (
-    LEDGER,
-    PROMISE,
-    RESERVATION,
-    WINDOW,
-    Call,
-    PromiseRow,
-    WindowRow,
-    ledger_key,
-    merged_key,
-    promise_key,
-    read_ledgers,
-)
-from stream_dp.releases.totals import stored_totals
+from stream_dp.releases.publication import Destinations
+from stream_dp.releases.rows import LEDGER, PROMISE, RESERVATION, WINDOW, Call, WindowRow, merged_key, stored_totals
 from stream_dp.windows.effects import Leave, Message, Rows, Step
 from stream_dp.windows.encoding import MESSAGE_BYTES, bucket_of, decode, encode, window_key
 from stream_dp.windows.merging import MergedBucket
@@ -107,6 +98,7 @@ def plan(*changes: tuple[str, str]) -> Plan:
     return plan_of(text)
 
 
+@lru_cache(maxsize=256)  # a plan never changes
 def plan_of(text: str) -> Plan:
     """The plan of a configuration that is right."""
     sections, faults = read_config(text, {})
@@ -172,29 +164,30 @@ class WholeEngine(ReleaseEngine):
         found = {**self.found(), **published}
         begun_ms = max(now_ms, self.begun_ms)
         loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss, now_ms=begun_ms)
-        yield from self._whole(loaded, rows)
+        yield from self._whole(loaded)
 
-    def buckets(self, values: Sequence[bytes | None], rows: Rows) -> Step:
-        yield from self._whole(super().buckets(values, rows), rows)
+    def buckets(self, values: Sequence[bytes | None]) -> Step:
+        yield from self._whole(super().buckets(values))
 
-    def order(self, order: Order, rows: Rows, *, now_ms: int) -> Step:
-        yield from self._whole(super().order(order, rows, now_ms=now_ms), rows)
+    def order(self, order: Order, *, now_ms: int) -> Step:
+        yield from self._whole(super().order(order, now_ms=now_ms))
 
-    def tell(self, now_ms: int, rows: Rows) -> Step:
-        yield from self._whole(super().tell(now_ms, rows), rows)
+    def tell(self, now_ms: int) -> Step:
+        yield from self._whole(super().tell(now_ms))
 
-    def publish(self, rows: Rows) -> Step:
+    def publish(self) -> Step:
         """Let leave what waits for the slots that have come."""
+        rows = self._state.rows
         while (slot := self.outboxes.next_ms) is not None and (self.until_ms is None or slot <= self.until_ms):
             yield from self.outboxes.publish(slot if self.until_ms is None else self.until_ms, rows)
             while self.outboxes.published:
                 yield from self.outboxes.settle(rows)
 
-    def _whole(self, step: Step, rows: Rows) -> Step:
+    def _whole(self, step: Step) -> Step:
         yield from self._heeded(step)
         while self.waits:
-            yield from self._heeded(self.due(rows))
-        yield from self.publish(rows)
+            yield from self._heeded(self.due())
+        yield from self.publish()
 
     def _heeded(self, step: Step) -> Step:
         for effect in step:
@@ -240,7 +233,7 @@ class Desk:
         self.reader: TopicReader[WholeEngine] = TopicReader(
             MERGED,
             self.engine,
-            lambda engine, values, rows: engine.buckets(values, rows),
+            lambda engine, values, _: engine.buckets(values),
             machine=self.machine,
             cuts=self.cuts,
             back=self.back,
@@ -253,20 +246,15 @@ class Desk:
 
     def made(self, kind: type[E]) -> E:
         """A release engine of a kind, not loaded."""
-        views = list(self.plan.views.values())
+        views = self.plan.views.values()
         engine = kind(
-            views,
-            {view.name: view.begins_ms if view.editions else view.window.first_ms or 0 for view in views},
+            [view if view.editions else view.begun(view.window.first_ms or 0) for view in views],
             slots=self.plan.slots,
             keys=self.keys,
             entropy=self.entropy,
             lists=self.lists if callable(self.lists) else partial(_always, self.lists),
-            topic=release_topic,
-            accounts=ACCOUNTS,
-            withdrawal=_message,
-            declare_lost=self.declare_lost,
-            gaps=self.gaps,
-            unknown_before=self.unknown_before,
+            destinations=Destinations(release_topic, ACCOUNTS, _message, self.declare_lost),
+            lost=LostCounts(self.gaps, self.unknown_before),
         )
         if isinstance(engine, WholeEngine):
             engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
@@ -311,11 +299,11 @@ class Desk:
     ) -> None:
         """Give an order; without a level, withdraw the grant of this scope and time."""
         order = Order(number, audience, level, scope, at_ms, now_ms, grant_id(audience, scope, at_ms))
-        self.reader.run(lambda engine: engine.order(order, self.machine, now_ms=now_ms))
+        self.reader.run(lambda engine: engine.order(order, now_ms=now_ms))
 
     def tell(self, now_ms: int) -> None:
         """Tell the time."""
-        self.reader.run(lambda engine: engine.tell(now_ms, self.machine))
+        self.reader.run(lambda engine: engine.tell(now_ms))
         self.published_ms = now_ms
 
     def slot(self, slot_ms: int) -> None:
@@ -323,7 +311,7 @@ class Desk:
 
         def publish(engine: WholeEngine) -> Step:
             engine.until_ms = slot_ms
-            return engine.publish(self.machine)
+            return engine.publish()
 
         self.until_ms = slot_ms
         self.reader.run(publish)
@@ -493,6 +481,8 @@ class Auditor:
     """By topic, key and revision: the record. Of a refusal, by its level and by what had been told as well."""
     revisions: dict[tuple[str, str, int, int], int] = field(default_factory=dict)
     """By topic, type of record and window: the newest."""
+    final: set[tuple[str, int, int]] = field(default_factory=set)
+    """Topics and windows that were refused for good."""
     joiner: Joiner = field(default_factory=Joiner)
     shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
     """By ledger: what each window costs at the finest level that was published of it."""
@@ -554,6 +544,7 @@ class Auditor:
         place = message.topic, record.type, record.window.start_ms, record.window.end_ms
         assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
         self.revisions[place] = record.revision
+        self._take_promise(record, message.topic)
         asked = self.desk.definition(record.view, record.edition)
         assert asked is not None
         charged = _charged(asked, record)
@@ -576,6 +567,16 @@ class Auditor:
             self.held[*window, record.audience] = max(level, self.held.get((*window, record.audience), -1))
             self.shown.setdefault(ledger_key(asked, start), {})[window] = self.cost(*window, self.finest[window])
         assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"
+
+    def _take_promise(self, record: AnyRecord, topic: str) -> None:
+        """What a refusal says of the release is so: whether there was one, and that there never will be."""
+        window = topic, record.window.start_ms, record.window.end_ms
+        if isinstance(record, Refusal):
+            has_release = (topic, "release", *window[1:]) in self.revisions
+            assert record.refuses == ("sharpening" if has_release else "window")
+            self.final |= {window} if record.final else set()
+        else:
+            assert window not in self.final, "what was refused for good was released"
 
     def _take_entry(self, message: Message) -> None:
         assert message.key is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.control.grants import Scope
+from stream_dp.control.grant_records import Scope
 from stream_dp.windows.shapes.paned import Paned
 
 
@@ -83,8 +83,8 @@ class Definition:
         """The window that readers are told of with a window or pane; none, or one."""
         window, end = self.plan.at(start).window, self.plan.window.shape.end(start)
         if isinstance(window.shape, Paned):
-            ending = (end - window.shape.length_ms, end)
-            is_step = (end - window.shape.pane.origin_ms) % window.shape.step_ms == 0
+            ending = (end - window.shape.window_ms, end)
+            is_step = (end - window.shape.pane.origin_ms) % window.shape.every_ms == 0
             return [ending] if is_step and {*self.panes(ending)} <= {*self.stored} else []
         return [(self.unit(start), end)]
 

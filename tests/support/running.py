@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.kinds.sealing import Sealing, WindowNoise, own_secret, read_counts
-from stream_dp.lossless.factorization import cover
+from stream_dp.kinds.sealing import Sealing, own_secret, read_counts
+from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.models import Refusal, Release
-from stream_dp.releases.rows import BLOCK, read_ledgers
+from stream_dp.releases.accounts import read_ledgers
+from stream_dp.releases.rows import BLOCK
 from stream_dp.windows.encoding import window_start
+from tests.support.factorization import cover
 from tests.support.panes import LIST
 from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
 
@@ -76,6 +78,12 @@ def refusals(desk: Desk, audience: str) -> dict[int, str]:
     """By start of the pane, why there is no total, or no finer one."""
     records = [record for record in desk.records("pages", audience) if isinstance(record, Refusal)]
     return {record.window.end_ms - SECOND: record.reason for record in records}
+
+
+def terms(desk: Desk, audience: str) -> set[tuple[str, bool]]:
+    """What refusals refuse, and whether that is final."""
+    records = [record for record in desk.records("pages", audience) if isinstance(record, Refusal)]
+    return {(record.refuses, record.final) for record in records}
 
 
 def spent(desk: Desk) -> Cost:

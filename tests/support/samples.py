@@ -6,8 +6,8 @@ import json
 from collections import defaultdict
 
 from stream_dp.config.plan import SourcePlan
+from stream_dp.runtime.embedded import LogRecord
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.faust.embedded import LogRecord
 from stream_dp.runtime.sources.sampling import Sample
 from stream_dp.windows.events import WATERMARK_HEADER, Partitioner
 

@@ -12,11 +12,11 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.gap import GapPlan
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.listing import ListedIn
-from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, own_secret
-from stream_dp.kinds.selection import Selection
-from stream_dp.kinds.topk import RankedCount, TopKPlan
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
+from stream_dp.kinds.topk import Selection, TopKPlan
+from stream_dp.lossless.sealed import WindowNoise
+from stream_dp.records.by_kind import ListedIn, RankedCount
 from stream_dp.records.models import ItemCount
 
 

@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from stream_dp.runtime import localkafka
 from stream_dp.runtime.kafka.client import Client, KafkaClient
 from stream_dp.runtime.kafka.requests import OPERATIONS, RESOURCES
 from stream_dp.runtime.kafka.rights import Right
+from stream_dp.runtime.localkafka import broker as localkafka
+from stream_dp.runtime.localkafka.broker import free_port, listens
 from stream_dp.runtime.localkafka.jars import fetch_jars, java_command
-from stream_dp.runtime.localkafka.launch import free_port, listens
-from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
+from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
 from stream_dp.testing.application import WITHIN_SECONDS
 
 HOST = "127.0.0.1"

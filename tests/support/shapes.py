@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from stream_dp.accounting import Ledger
 from stream_dp.config.plan import Plan
-from stream_dp.releases.rows import period_of, read_ledgers
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.releases.accounts import period_of, read_ledgers
+from stream_dp.windows.shapes.shape import Interval
 from tests.support.releasing import SHOP, Desk, plan_of
 
 HOME = {"home": 40, "cart": 12}

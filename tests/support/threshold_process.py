@@ -8,7 +8,7 @@ from struct import Struct
 
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import hmac_blocks
-from stream_dp.lossless.prf import length_prefixed
+from stream_dp.lossless.bulk import length_prefixed
 
 _TAG = b"LMR1"
 _FOUR_WORDS = Struct(">4Q")

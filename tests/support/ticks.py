@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.clock import Tick
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application
 from stream_dp.windows.encoding import decode

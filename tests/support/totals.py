@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from stream_dp.releases.rows import TOTALS
-from stream_dp.releases.totals import TotalsRow
+from stream_dp.releases.rows import TOTALS, TotalsRow
+from stream_dp.runtime.faust.delivery import Counters
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
-from stream_dp.runtime.metrics import Counters
 from stream_dp.testing import Application
-from stream_dp.windows.count_rows import MARKER, REKEYED, Marker, RekeyMarker
+from stream_dp.windows.count_rows import MARKER, REKEYED, Marker, SourceProgress
 from stream_dp.windows.effects import Increment
 from stream_dp.windows.encoding import decode
 
@@ -24,7 +23,7 @@ async def stored_totals_of(app: Application) -> Counters:
             if table == COUNTS and key.startswith(MARKER):
                 found.take(decode(Marker, value).totals())
             elif table == COUNTS and key.startswith(REKEYED):
-                found.take(decode(RekeyMarker, value).totals())
+                found.take(decode(SourceProgress, value).totals())
             elif table == RELEASES and key == TOTALS:
                 views = decode(TotalsRow, value).views.items()
                 found.take(Increment(name, n, (("view", view),)) for view, one in views for name, n in one.items())

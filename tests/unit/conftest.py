@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from stream_dp.exact import bits, coins
-from stream_dp.exact import comparison as choice
 from stream_dp.exact.reals import exp_neg
 from tests.support.counting_laws import binomial_pmf, poisson_pmf
 from tests.support.flights import flights, planned  # noqa: F401 - fixtures of every folder below
@@ -110,7 +109,7 @@ def every_bit() -> Callable[..., Law]:
 def every_coin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Law]:
     """`exact_law` on whole coins: `uniform`, `bernoulli` and `choose`, proven on bits, branch as one."""
 
-    shipped = coins.uniform, coins.bernoulli, choice.choose
+    shipped = coins.uniform, coins.bernoulli, coins.choose
 
     def uniform(n: int, source: Any) -> int:
         if not hasattr(source, "choose"):  # an ordinary bit source
@@ -132,7 +131,7 @@ def every_coin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Law]:
 
     monkeypatch.setattr(coins, "uniform", uniform)
     monkeypatch.setattr(coins, "bernoulli", bernoulli)
-    monkeypatch.setattr("stream_dp.exact.comparison.choose", choose)
+    monkeypatch.setattr("stream_dp.exact.coins.choose", choose)
     return exact_law
 
 

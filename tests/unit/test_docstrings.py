@@ -13,12 +13,28 @@ import pytest
 import stream_dp
 
 PACKAGE = Path(stream_dp.__file__).parent
-DONE = ("accounting", "config", "control", "exact", "kinds", "records", "releases", "runtime", "testing", "windows")
+DONE = (
+    "accounting",
+    "cli",
+    "config",
+    "control",
+    "exact",
+    "kinds",
+    "lossless",
+    "mechanisms.py",
+    "operations",
+    "records",
+    "releases",
+    "runtime",
+    "select",
+    "testing",
+    "windows",
+)
 INDIRECT = ("What ", "How ", "Whether ", "Which ")
 
 
 def files(*packages: str) -> list[Path]:
-    return [path for one in packages for path in sorted((PACKAGE / one).rglob("*.py"))]
+    return [path for one in packages for path in sorted((PACKAGE / one).rglob("*.py")) or [PACKAGE / one]]
 
 
 def is_text(node: ast.AST) -> bool:

@@ -15,13 +15,14 @@ import stream_dp
 from stream_dp import mechanisms as dp
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.errors import BudgetError, ParameterError, StateError
-from stream_dp.exact.bits import KeyedBits
-from stream_dp.lossless import RangeRelease, minimum_count, noise_parameter, threshold_for
-from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace
-from stream_dp.select import TopKParameters, candidates, known_domain_top_k, limited_domain_top_k
-from stream_dp.select.gap import GapParameters, gap_top_k
-from stream_dp.select.parameters import Neighbours
-from stream_dp.select.subset import SubsetParameters, canonical_top_k
+from stream_dp.exact.bits import BitSource, KeyedBits
+from stream_dp.lossless.discrete_laplace import coarsen, draw_noise
+from stream_dp.lossless.levels import minimum_count, noise_parameter, threshold_for
+from stream_dp.select.candidates import Neighbours, candidates
+from stream_dp.select.gumbel import TopKParameters, known_domain_top_k, limited_domain_top_k
+from stream_dp.select.lipschitz import SubsetParameters
+from stream_dp.select.top_k_subset import canonical_top_k
+from stream_dp.select.top_k_with_gaps import GapParameters, gap_top_k
 
 COUNTS = {"pear": 40, "apple": 90, "fig": 0, "plum": 61, "quince": 1}
 KEYS = ["apple", "fig", "pear", "plum", "quince", "lime"]
@@ -33,26 +34,31 @@ def bits(number: int = 0) -> KeyedBits:
     return KeyedBits(number.to_bytes(32, "big"), b"")
 
 
+def keyed(number: int = 0) -> dp.Budget:
+    """A large budget with known bits."""
+    return dp.Budget(1000, 1, bits=bits(number))
+
+
 def level(epsilon: Fraction, items: int = 1) -> Fraction:
     return noise_parameter(threshold_for(epsilon / items))
 
 
 @pytest.mark.parametrize("items", [1, 3])
 def test_counts_get_the_noise_of_epsilon_shared_by_what_one_user_moves(items: int) -> None:
-    found = dp.discrete_laplace_counts(COUNTS, "0.5", items_per_user=items, bits=bits())
+    found = dp.discrete_laplace_counts(COUNTS, "0.5", items_per_user=items, budget=keyed())
 
-    same, noise = bits(), DiscreteLaplace()
-    assert found.counts == {key: COUNTS[key] + noise.fresh(level(E, items), same) for key in sorted(COUNTS)}
+    same = bits()
+    assert found.counts == {key: COUNTS[key] + draw_noise(level(E, items), same) for key in sorted(COUNTS)}
     assert found.cost == Cost(E, Fraction(0))
 
 
 def test_a_histogram_shows_noisy_counts_from_the_minimum_on_and_no_key_that_nobody_has() -> None:
     least = minimum_count(threshold_for(E / 3), D / 3)
     counts = {f"key{number}": number for number in range(2 * least)}
-    found = dp.histogram(counts, E, "1e-6", items_per_user=3, bits=bits())
+    found = dp.histogram(counts, E, "1e-6", items_per_user=3, budget=keyed())
 
-    same, noise = bits(), DiscreteLaplace()
-    noisy = {key: counts[key] + noise.fresh(level(E, 3), same) for key in sorted(counts) if counts[key]}
+    same = bits()
+    noisy = {key: counts[key] + draw_noise(level(E, 3), same) for key in sorted(counts) if counts[key]}
     assert found.minimum_count == least
     assert dict(found.counts) == {key: count for key, count in noisy.items() if count >= least}
     assert list(found.counts.values()) == sorted(found.counts.values(), reverse=True)
@@ -62,26 +68,34 @@ def test_a_histogram_shows_noisy_counts_from_the_minimum_on_and_no_key_that_nobo
 def test_the_order_of_the_keys_decides_nothing() -> None:
     there, back = dict(sorted(COUNTS.items())), dict(sorted(COUNTS.items(), reverse=True))
 
-    assert dp.discrete_laplace_counts(there, 1, bits=bits()) == dp.discrete_laplace_counts(back, 1, bits=bits())
+    assert dp.discrete_laplace_counts(there, 1, budget=keyed()) == dp.discrete_laplace_counts(back, 1, budget=keyed())
 
 
 def test_lossless_counts_are_read_at_every_level_of_one_path_and_cost_what_the_finest_does() -> None:
-    budget = dp.Budget(2)
-    counts = dp.LosslessCounts(COUNTS, ["0.5", 1, 2], budget=budget, bits=bits(7))
+    budget = dp.Budget(2, bits=bits(7))
+    counts = dp.LosslessCounts(COUNTS, ["0.5", 1, 2], budget=budget)
     same = bits(7)
-    ends = {"coarsest": level(E), "finest": level(Fraction(2))}
-    path = RangeRelease.close(DiscreteLaplace(), dict(sorted(COUNTS.items())), **ends, bits=same)
+    half, one, two = level(E), level(Fraction(1)), level(Fraction(2))
+    finest = {key: count + draw_noise(two, same) for key, count in sorted(COUNTS.items())}
+    middle = {key: coarsen(noisy, two, one, same) for key, noisy in finest.items()}
+    coarsest = {key: coarsen(noisy, one, half, same) for key, noisy in middle.items()}
+    path = {Fraction(2): finest, Fraction(1): middle, E: coarsest}
 
     assert counts.cost == Cost.ZERO
     for epsilon, paid in ((1, 1), ("1/2", 1), (2, 2), (1, 2)):
         found = counts.read(epsilon)
-        assert found.counts == path.release(level(Fraction(epsilon)), same)
+        assert found.counts == path[Fraction(epsilon)]
         assert found.cost == counts.cost == budget.spent == Cost(Fraction(paid), Fraction(0))
 
 
+def test_levels_that_come_to_the_same_noise_are_refused() -> None:
+    with pytest.raises(ParameterError, match="epsilons: are too close"):
+        dp.LosslessCounts({}, [1, "1.0000000000000000000000001"])
+
+
 def test_a_level_that_the_budget_does_not_cover_is_not_read() -> None:
-    budget = dp.Budget(1)
-    counts = dp.LosslessCounts(COUNTS, [E, 1, 2], budget=budget, bits=bits())
+    budget = dp.Budget(1, bits=bits())
+    counts = dp.LosslessCounts(COUNTS, [E, 1, 2], budget=budget)
     counts.read(E)
     with pytest.raises(BudgetError, match="epsilon 3/2"):
         counts.read(2)
@@ -91,8 +105,8 @@ def test_a_level_that_the_budget_does_not_cover_is_not_read() -> None:
 
 
 def test_running_counts_are_exact_but_for_the_noise_of_a_few_blocks() -> None:
-    budget = dp.Budget(200)
-    stream = dp.RunningCounts(["a", "b"], 5, 120, budget=budget, bits=bits())  # so much that the noise is 0
+    budget = dp.Budget(200, bits=bits())
+    stream = dp.RunningCounts(["a", "b"], 5, 120, budget=budget)  # so much that the noise is 0
     totals = [stream.close_pane({"a": number, "b": 1}).counts for number in range(5)]
 
     assert totals == [{"a": sum(range(number + 1)), "b": number + 1} for number in range(5)]
@@ -102,8 +116,8 @@ def test_running_counts_are_exact_but_for_the_noise_of_a_few_blocks() -> None:
 
 
 def test_running_counts_scale_their_noise_to_the_blocks_that_one_count_is_in() -> None:
-    (narrow,) = [dp.RunningCounts(["a"], 1, 1, bits=bits()).close_pane({}).interval_95]
-    (wide,) = [dp.RunningCounts(["a"], 8, 1, bits=bits()).close_pane({}).interval_95]
+    (narrow,) = [dp.RunningCounts(["a"], 1, 1, budget=keyed()).close_pane({}).interval_95]
+    (wide,) = [dp.RunningCounts(["a"], 8, 1, budget=keyed()).close_pane({}).interval_95]
 
     assert (narrow, wide) == (
         dp.discrete_laplace_counts({"a": 0}, 1).interval_95,
@@ -111,29 +125,38 @@ def test_running_counts_scale_their_noise_to_the_blocks_that_one_count_is_in() -
     )
 
 
+def test_a_total_has_the_noise_of_one_block_for_each_one_of_its_number_of_panes() -> None:
+    """Block by block from the same bits: that which ends with a pane is drawn when the pane is closed."""
+    stream, same, a = dp.RunningCounts(["a"], 6, 1, budget=keyed()), bits(), level(Fraction(1, 3))
+    noise = {end: draw_noise(a, same) for end in range(1, 7)}
+    for closed, ends in enumerate(([1], [2], [2, 3], [4], [4, 5], [4, 6]), 1):
+        found = stream.close_pane({"a": closed})
+        assert found.counts == {"a": sum(range(closed + 1)) + sum(noise[end] for end in ends)}
+
+
 def test_selections_are_those_of_their_mechanisms() -> None:
     p = TopKParameters(2, 20, E, D)
     drawn = limited_domain_top_k(*candidates(dict(sorted(COUNTS.items())), 20, p.domain), p, bits(1))
-    found = dp.top_k(COUNTS, 2, E, D, bits=bits(1))
+    found = dp.top_k(COUNTS, 2, E, D, budget=keyed(1))
     assert (found.keys, found.complete) == (drawn.items, not drawn.bottom)
     assert found.cost == selection_cost(drawn.draws, E, D)
 
-    of_list = dp.top_k_of_list(COUNTS, KEYS, 3, E, bits=bits(2))
+    of_list = dp.top_k_of_list(COUNTS, KEYS, 3, E, budget=keyed(2))
     assert of_list.keys == known_domain_top_k(LISTED, 3, E, bits(2)).items
     assert of_list.cost == Cost(3 * E, Fraction(0))
 
-    gaps = dp.top_k_with_gaps(COUNTS, KEYS, 3, E, bits=bits(3))
+    gaps = dp.top_k_with_gaps(COUNTS, KEYS, 3, E, budget=keyed(3))
     behind = GapParameters(3, E, 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
     same = gap_top_k(LISTED, 0, behind, bits(3))
     assert (gaps.keys, gaps.gaps, gaps.cost) == (same.items, same.gaps, Cost(E, Fraction(0)))
 
-    subset = dp.top_k_subset(COUNTS, KEYS, 3, E, bits=bits(4))
+    subset = dp.top_k_subset(COUNTS, KEYS, 3, E, budget=keyed(4))
     assert subset == set(canonical_top_k(LISTED, 0, SubsetParameters(3, E), bits(4)))
 
 
 def test_what_is_not_returned_is_not_paid_for() -> None:
-    budget = dp.Budget(10, "1e-3")
-    found = dp.top_k({"only": 10_000}, 5, 1, D, budget=budget, bits=bits())
+    budget = dp.Budget(10, "1e-3", bits=bits())
+    found = dp.top_k({"only": 10_000}, 5, 1, D, budget=budget)
 
     assert (found.keys, found.complete) == (("only",), False)
     assert budget.spent == found.cost == selection_cost(2, Fraction(1), D)
@@ -162,10 +185,10 @@ def test_a_call_that_is_not_covered_draws_nothing(call: Callable[..., Any]) -> N
         def bits(self, n: int) -> int:
             raise AssertionError(f"{n} bits were drawn")
 
-    budget = dp.Budget(1, "1e-9")
     source = bits() if call is CALLS["LosslessCounts"] else Unused()  # it draws when it is made, and shows nothing
+    budget = dp.Budget(1, "1e-9", bits=source)
     with pytest.raises(BudgetError):
-        call(2, budget=budget, bits=source)
+        call(2, budget=budget)
     assert budget.spent == Cost.ZERO
     assert budget.left == Cost(Fraction(1), Fraction(1, 10**9))
 
@@ -180,7 +203,7 @@ def test_an_epsilon_that_is_not_exact_or_not_above_0_is_refused(call: Callable[.
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_without_bits_the_noise_is_fresh(call: Callable[..., Any]) -> None:
     assert call(1) is not None
-    parameters = inspect.signature(getattr(dp, "histogram")).parameters  # noqa: B009
+    parameters = inspect.signature(dp.Budget).parameters
     assert parameters["bits"].default is None
     first, second = (dp.discrete_laplace_counts(dict.fromkeys(map(str, range(200)), 0), "0.1") for _ in range(2))
     assert first.counts != second.counts  # equal with a chance below 2^-400
@@ -214,7 +237,7 @@ def test_a_list_must_be_long_enough() -> None:
 def test_a_failed_draw_gives_back_what_was_reserved() -> None:
     budget = dp.Budget(1)
 
-    def fails() -> tuple[None, Cost]:
+    def fails(_: BitSource) -> tuple[None, Cost]:
         raise KeyError
 
     with pytest.raises(KeyError):

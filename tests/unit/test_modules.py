@@ -84,7 +84,7 @@ def test_what_is_built_or_made_by_running_is_ignored(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["agents/ingest.py", "deploy/compose.yaml", "docs/build.md", "tests/package/test_wheel.py"]
+    "name", ["agents/__init__.py", "deploy/compose.yaml", "docs/build.md", "tests/package/test_wheel.py"]
 )
 def test_what_is_written_by_hand_is_not_ignored(name: str) -> None:
     assert git("check-ignore", "-z", "--no-index", "--stdin", given=f"{name}\0") == []

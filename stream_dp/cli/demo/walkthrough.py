@@ -5,30 +5,53 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
 
 from stream_dp.agents import AGENTS
-from stream_dp.cli.demo.frames import Screen, sharper_frame, tune_lines, unlock_line, verdict, year_frame, year_line
-from stream_dp.cli.demo.runs import DESTINATIONS, DemoRun, Feed, Flights
-from stream_dp.cli.demo.state import DemoState, tune_carriers
+from stream_dp.cli.demo.pages import ledger_page, say, sharper_page, unlock_line, verdict, year_line, year_page
+from stream_dp.cli.demo.runs import (
+    CARRIERS,
+    DESTINATIONS,
+    INTERNAL,
+    LOG,
+    PARTNER,
+    SETTING,
+    TEMPLATE,
+    DemoState,
+    Feed,
+    Flights,
+    Tuned,
+)
 from stream_dp.config.access import MEMORY
-from stream_dp.control.grants import Grant
+from stream_dp.config.plan import Plan
+from stream_dp.control.grant_records import Grant
 from stream_dp.errors import StateError
+from stream_dp.operations.settings import Wish, draft, post_change, rollout, tuned
 from stream_dp.records.codec import decode, decode_entry
-from stream_dp.runtime import localkafka
-from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.connecting import connect
-from stream_dp.runtime.faust.embedded import MemoryLog
-from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import Client, connect
 from stream_dp.runtime.kafka.control_topic import write_grant
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.key_file import load_keys
-from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
+from stream_dp.runtime.localkafka import broker as localkafka
+from stream_dp.runtime.localkafka import jars
+from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
+from stream_dp.runtime.settled import prepare
+from stream_dp.runtime.worker.assembly import Options
 from stream_dp.runtime.worker.process import running
-from stream_dp.runtime.worker.worker import Options, Worker
+
+STOP_SECONDS = 30.0
+LOG_LINES = 15
+LOOK_SECONDS = 0.2
+PATIENCE_SECONDS = 90.0
+"""Time without any news after which something is wrong."""
+NOTE = "a longer list of carriers"
+_EMBEDDED = "It serves this one process and forgets everything at its end."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,332 +60,262 @@ class Choice:
 
     Attributes:
         broker: as a configuration names it.
-        words: which one it is, what it cannot do, and what to do for another one, in one line.
         local: the local Kafka, if it is that.
     """
 
     broker: str
-    words: str
     local: localkafka.LocalKafka | None = None
 
     @property
     def embedded(self) -> bool:
-        """Whether it is the embedded log."""
+        """True for the embedded log."""
         return self.broker == MEMORY
 
 
 @contextmanager
 def chosen_broker(say: Callable[[str], None], *, keep_running: bool) -> Iterator[Choice]:
-    """The cluster that STREAM_DP_BROKER names, else a local Kafka, else, without Java or Maven, the embedded log.
+    """Choose the cluster of STREAM_DP_BROKER, else a local Kafka, else (without Java or Maven) the embedded log.
 
-    A local Kafka that was started here is stopped at the end unless it is to be kept; one that ran before is left as
-    it is.
+    A local Kafka that was started here is stopped at the end unless it is kept; one that ran before keeps running.
 
     Args:
-        say: told in one line what is about to take a while.
-        keep_running: leave a Kafka that was started here running.
+        say: gets a line before anything slow, and one on the broker, its limits, and how to get another one.
+        keep_running: keep a Kafka that was started here running.
 
     Raises:
         BrokerError: the local Kafka does not start.
     """
     named = localkafka.external_broker()
-    if named is not None:
-        yield _named(named)
-        return
-    problem = localkafka.local_kafka_problem()
-    if problem is not None:
-        yield Choice(MEMORY, f"Broker: the embedded log. {_EMBEDDED} No real Kafka: {problem}.")
-        return
-    found = localkafka.start(say=say)
-    try:
-        yield Choice(f"kafka://{found.address}", _LOCAL.format(address=found.address), found)
-    finally:
-        if found.started and not keep_running:
-            say("Stopping Kafka")
-            localkafka.stop()
-
-
-_EMBEDDED = "It serves this one process and forgets everything at its end."
-_LOCAL = (
-    f"Broker: Apache Kafka {localkafka.KAFKA_VERSION} on this machine, {{address}}: one node, no authentication; "
-    "STREAM_DP_BROKER names another."
-)
-
-
-def _named(broker: str) -> Choice:
-    if broker == MEMORY:
+    problem = jars.local_kafka_problem() if named is None else None
+    if named == MEMORY:
         kafka = "Unset it for a real Kafka, which needs Java 17 and Maven."
-        return Choice(MEMORY, f"Broker: the embedded log, as STREAM_DP_BROKER says. {_EMBEDDED} {kafka}")
-    address = broker.removeprefix("kafka://")
-    return Choice(
-        f"kafka://{address}",
-        f"Broker: the Kafka at {address} that STREAM_DP_BROKER names. Nothing of it is cleaned "
-        "up: the topics of this run stay.",
-    )
-
-
-STOP_SECONDS = 30.0
-LOG_LINES = 15
-
-
-class RunningWorker(Protocol):
-    """A worker that was started."""
-
-    pid: int | None
-    """Its process, None when it is this one."""
-
-    def check(self) -> None:
-        """Make sure that it lives.
-
-        Raises:
-            StateError: it does not; the message says why.
-        """
-
-
-class WorkerProcess:
-    """The `stream-dp worker` command in a process that belongs to no terminal, recognised by its configuration file."""
-
-    def __init__(self, run: DemoRun) -> None:
-        """Start it."""
-        self._run = run
-        self._marker = str(run.file)
-        command = [sys.executable, "-m", "stream_dp.cli", "worker", self._marker]
-        self.pid: int | None = spawn_detached(command, run.folder, run.log_file)
-
-    def check(self) -> None:
-        """Make sure that it lives.
-
-        Raises:
-            StateError: it does not; the message ends with what it said last.
-        """
-        if self.pid is None or not carries(self.pid, self._marker):
-            raise StateError(f"the worker has ended; the end of {self._run.log_file}:\n{self.last_words()}")
-
-    def last_words(self) -> str:
-        """The end of its log."""
+        say(f"Broker: the embedded log, as STREAM_DP_BROKER says. {_EMBEDDED} {kafka}")
+        yield Choice(MEMORY)
+    elif named is not None:
+        address = named.removeprefix("kafka://")
+        say(f"Broker: the Kafka at {address} that STREAM_DP_BROKER names. The topics of this run stay there.")
+        yield Choice(f"kafka://{address}")
+    elif problem is not None:
+        say(f"Broker: the embedded log. {_EMBEDDED} No real Kafka: {problem}.")
+        yield Choice(MEMORY)
+    else:
+        found = localkafka.start(say=say)
         try:
-            said = self._run.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            said = []
-        return "\n".join(f"  {line[:240]}" for line in said[-LOG_LINES:])
-
-    def stop(self) -> None:
-        """Ask it to finish the chunk at hand and end; blocks until it has."""
-        if self.pid is not None:
-            terminate(self.pid, self._marker, STOP_SECONDS)
-
-
-class WorkerHere:
-    """A worker of the embedded log, in this process."""
-
-    pid: int | None = None
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    def check(self) -> None:
-        """Make sure that it lives.
-
-        Raises:
-            StateError: it has crashed.
-        """
-        reason = self._worker.crash_reason()
-        if reason is not None:
-            raise StateError(f"the worker has crashed: {type(reason).__name__}: {reason}") from reason
+            say(
+                f"Broker: Apache Kafka {jars.KAFKA_VERSION} on this machine, {found.address}: one node, no "
+                "authentication; STREAM_DP_BROKER names another."
+            )
+            yield Choice(f"kafka://{found.address}", found)
+        finally:
+            if found.started and not keep_running:
+                say("Stopping Kafka")
+                localkafka.stop()
 
 
 @asynccontextmanager
 async def started_worker(
-    run: DemoRun, client: Client, log: MemoryLog | None, *, keep_running: bool
-) -> AsyncIterator[RunningWorker]:
-    """The worker of a run. Leaving the context stops it, unless it is to be kept and nothing went wrong.
+    plan: Plan, client: Client, log: MemoryLog | None, *, keep_running: bool
+) -> AsyncIterator[tuple[int | None, Callable[[], None]]]:
+    """Start the worker of a run: with the embedded log in this process, else as a process that belongs to no terminal.
+
+    Leaving the context stops it, unless it is kept and nothing went wrong.
 
     Args:
-        run: the run; its source topic exists.
+        plan: of the run; its source topic exists.
         client: a client of its broker.
         log: the embedded log, None on Kafka.
-        keep_running: whether it is to be kept.
+        keep_running: keep the process running.
+
+    Yields:
+        Its process, None if it is this one; and a check that raises StateError with the reason if the worker has ended.
     """
     if log is not None:
-        async with running(run.plan, client, AGENTS, Options(log=log)) as worker:
-            yield WorkerHere(worker)
+        async with running(plan, client, AGENTS, Options(log=log)) as worker:
+
+            def check_here() -> None:
+                reason = worker.crash_reason()
+                if reason is not None:
+                    raise StateError(f"the worker has crashed: {type(reason).__name__}: {reason}") from reason
+
+            yield None, check_here
         return
-    process = WorkerProcess(run)
+    marker, log_file = str(plan.folder / TEMPLATE), plan.folder / LOG
+    pid = spawn_detached([sys.executable, "-m", "stream_dp.cli", "worker", marker], plan.folder, log_file)
+
+    def check() -> None:
+        if not carries(pid, marker):
+            said = log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+            raise StateError("\n  ".join([f"the worker has ended; the end of {log_file}:", *said]))
+
+    kept = False
     try:
-        yield process
-    except BaseException:  # Ctrl-C as well
-        await asyncio.to_thread(process.stop)
-        raise
-    if not keep_running:
-        await asyncio.to_thread(process.stop)
+        yield pid, check
+        kept = keep_running
+    finally:  # after Ctrl-C as well
+        if not kept:
+            await asyncio.to_thread(terminate, pid, marker, STOP_SECONDS)
 
 
-PARTNER, INTERNAL = "partner", "internal"
-PATIENCE_SECONDS = 90.0
-"""Without any news for so long, something is wrong."""
+async def tune_carriers(plan: Plan, client: Client, from_ms: int) -> Tuned:
+    """Pay more for the choice of the carriers from a window on; wait until the worker uses that.
 
-T = TypeVar("T")
+    Args:
+        plan: of a run whose worker runs.
+        client: of its broker.
+        from_ms: start of the window.
 
-
-@dataclass
-class Outcome:
-    """What a run of the demo came to.
-
-    Attributes:
-        state: all that is known at the end.
-        began: when the worker was started, by the monotonic clock, seconds.
-        first_release: when the first release was read, by the same clock.
-        worker_pid: the worker's process, None inside this one.
+    Raises:
+        ConfigError: the change is impossible.
+        StateError: the settings were changed elsewhere, or the worker does not report that it uses them.
     """
+    wish = Wish(from_ms, note=NOTE)
+    change = await draft(plan, lambda before: tuned(before, CARRIERS, [SETTING]), client, wish)
+    await post_change(change)
+    used = [found async for found in rollout(change, client)][-1]
+    if not (used.used_by and used.by_all):
+        raise StateError(f"the worker does not use settings {change.posted.number}; see {plan.folder / LOG}")
+    costs = (one.views[CARRIERS].keys_at_worst for one in (change.before, change.after))
+    return Tuned(change.posted.number, change.proposal.begins[CARRIERS], *costs)
 
-    state: DemoState
-    began: float
-    first_release: float
-    worker_pid: int | None
 
-
-async def play(run: DemoRun, flights: Flights, screen: Screen, *, pace_s: float, keep_running: bool) -> Outcome:
+async def play(plan: Plan, flights: Flights, console: Console, *, pace_s: float, keep_running: bool) -> DemoState:
     """Create the topics, start the worker, feed the year, tune a view meanwhile, grant three times; show all of it.
 
     Args:
-        run: the run, on any broker.
-        flights: what is fed.
-        screen: where it is shown.
-        pace_s: how long the year takes at least, seconds.
-        keep_running: leave the worker running, where it is a process of its own.
+        plan: of the run, on any broker.
+        flights: the flights.
+        console: shows it.
+        pace_s: the least time for the year, seconds.
+        keep_running: keep the worker running, if it is a process of its own.
+
+    Returns:
+        The state at the end.
 
     Raises:
         StreamDPError: the broker failed, the worker ended, or nothing happened for `PATIENCE_SECONDS`.
     """
-    plan = run.plan
     log = MemoryLog() if plan.broker.is_embedded else None
-    source = run.view(DESTINATIONS).source
-    async with connect(plan.broker, log) as client:
+    source = plan.views[DESTINATIONS].source
+    async with connect(plan.broker, None if log is None else MemoryClient(log)) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
         await prepare(plan, client, lambda: load_keys(plan.key_file).application, backfill=True)
         began = time.monotonic()
-        async with started_worker(run, client, log, keep_running=keep_running) as worker:
-            walkthrough = _Walkthrough(DemoState(run, Feed(flights, source, pace_s)), client, worker, screen, began)
-            return await walkthrough.run()
+        async with started_worker(plan, client, log, keep_running=keep_running) as (pid, check):
+            state = DemoState(plan, Feed(flights, source, pace_s), pid, began)
+            await Walkthrough(state, client, check, console).run()
+    return state
 
 
-class _Walkthrough:
-    def __init__(self, state: DemoState, client: Client, worker: RunningWorker, screen: Screen, began: float) -> None:
-        self._state = state
-        self._client = client
-        self._worker = worker
-        self._screen = screen
-        self._began = began
-        self._news_at = time.monotonic()
-        self._news: tuple[int, int] = (0, 0)
-        self._first_release: float | None = None
-        self._told: set[Hashable] = set()
+@dataclass
+class Walkthrough:
+    """The story of a run whose worker runs.
 
-    async def run(self) -> Outcome:
+    Attributes:
+        state: of the run.
+        client: of its broker.
+        check: raises an error if the worker has ended.
+        console: shows it.
+    """
+
+    state: DemoState
+    client: Client
+    check: Callable[[], None]
+    console: Console
+    _told: set[object] = field(default_factory=set)
+
+    async def run(self) -> None:
         """Go through it."""
-        state = self._state
-        window = state.run.view(DESTINATIONS).window
+        state = self.state
+        window = state.plan.views[DESTINATIONS].window
         end_ms = window.shape.end(state.starts[-1]) + window.grace_ms
-        self._screen.watch = self._watch
-        feed = state.feed.run(self._client, tuned_ms=state.tuned_ms, end_ms=end_ms)
-        await _beside(self._acts(), self._read(), self._tune(), feed)
-        return Outcome(state, self._began, self._first_release or self._began, self._worker.pid)
+        feed = state.feed.run(self.client, tuned_ms=state.tuned_ms, end_ms=end_ms)
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [group.create_task(one) for one in (self._read(), self._tune(), feed)]
+                await self._year()
+                for audience, level in ((PARTNER, "detailed"), (INTERNAL, "fine"), (INTERNAL, "finest")):
+                    await self._grant(audience, level)
+                for helper in helpers:
+                    helper.cancel()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
-    async def _acts(self) -> None:
-        state, screen = self._state, self._screen
-        await screen.act(lambda size: year_frame(state, size), self._year_is_over, self._year_lines)
+    async def _year(self) -> None:
+        """Show the year: a line for every window, and below them the newest one."""
+        state = self.state
+        with Live(console=self.console, auto_refresh=False, transient=True) as live:
+
+            def is_over() -> bool:
+                over = len(state.complete()) == len(state.starts) and state.all_unlocked()
+                for line in self.year_lines():
+                    say(self.console, line)
+                live.update(year_page(state), refresh=True)
+                return over
+
+            await self.until(is_over)
+        self.console.print(year_page(state))
         state.note("the year")
-        await screen.hold()
-        view = state.run.view(DESTINATIONS)
-        names = [level.name for level in view.levels]
-        await self._grant(PARTNER, names[view.audiences[PARTNER] + 1])
-        await screen.hold()
-        await self._grant(INTERNAL, names[view.audiences[INTERNAL] + 1])
-        await screen.hold()
-        await self._grant(INTERNAL, names[-1])
+
+    def year_lines(self) -> Iterator[str]:
+        """Yield a line for every window that is released or unlocked since the last call."""
+        for line, starts in ((year_line, self.state.complete()), (unlock_line, self.state.unlocked())):
+            for start in starts:
+                if (line, start) not in self._told:
+                    self._told.add((line, start))
+                    yield line(self.state, start)
 
     async def _tune(self) -> None:
-        """Change a setting behind the first release; the feed waits for it ahead of the windows that it is about."""
-        state = self._state
+        """Change a setting after the first release; the feed waits for it before the first window of the change."""
+        state = self.state
         await state.feed.opened.wait()
-        state.tuned = await tune_carriers(state.run, self._client, state.tuned_ms)
+        state.tuned = await tune_carriers(state.plan, self.client, state.tuned_ms)
+        say(self.console, f"$ {state.tuned.command}", style="bold")
+        say(self.console, state.tuned.words)
         state.feed.tuned.set()
 
     async def _grant(self, audience: str, level: str) -> None:
-        state, screen = self._state, self._screen
-        windows, act = len(list(state.all_seen(audience))), f"{audience}: {level}"
-        start = state.full_windows()[-1]
-        screen.say()
-        screen.say(f"$ stream-dp grant flights.yaml {audience} --level {level}", style="bold")
-        await write_grant(state.run.plan, self._client, Grant(audience=audience, level=level))
-        await screen.act(
-            lambda size: sharper_frame(state, audience, level, act, start, size),
-            lambda: state.at_level(audience, level) == windows,
-            lambda: (),
-        )
-        state.note(act)
-        screen.say(verdict(state, audience))
+        state = self.state
+        windows, start = len(state.all_seen(audience)), state.full_windows()[-1]
+        say(self.console)
+        say(self.console, f"$ stream-dp grant {TEMPLATE} {audience} --level {level}", style="bold")
+        await write_grant(state.plan, self.client, Grant(audience=audience, level=level))
+        await self.until(lambda: state.at_level(audience, level) == windows)
+        state.note(f"{audience}: {level}")
+        self.console.print(sharper_page(state, audience, start), ledger_page(state), sep="\n\n")
+        say(self.console, verdict(state, audience))
 
     async def _read(self) -> None:
         """Take every record of every release topic and every entry of the accounts; the first record opens the feed."""
-        state, topics = self._state, Topics.of(self._state.run.plan)
-        public = [topics.release(view.name, name) for view in state.run.plan.views.values() for name in view.audiences]
-        async for record in self._client.follow([*public, topics.accounts]):
+        state, topics = self.state, Topics.of(self.state.plan)
+        public = [topics.release(view.name, name) for view in state.plan.views.values() for name in view.audiences]
+        async for record in self.client.follow([*public, topics.accounts]):
             if record.value is None:
                 continue
             if record.topic == topics.accounts:
                 state.take_entry(decode_entry(record.value))
                 continue
             state.take(decode(record.value))
-            if self._first_release is None:
-                self._first_release = time.monotonic()
+            if not state.feed.opened.is_set():
+                state.first_release = time.monotonic()
                 state.feed.opened.set()
 
-    def _year_is_over(self) -> bool:
-        return len(self._state.complete()) == len(self._state.starts) and self._state.all_unlocked()
+    async def until(self, is_over: Callable[[], bool]) -> None:
+        """Wait for something.
 
-    def _year_lines(self) -> Iterator[str]:
-        state = self._state
-        for start in state.complete():
-            if self._is_news(start):
-                yield year_line(state, start)
-        for audience in state.unlocks:
-            for start in state.unlocked(audience):
-                if self._is_news((audience, start)):
-                    yield unlock_line(state, audience, start)
-        yield from filter(self._is_news, tune_lines(state))
+        Args:
+            is_over: called repeatedly; returns True at the end.
 
-    def _is_news(self, what: Hashable) -> bool:
-        """Whether something was not told before."""
-        fresh = what not in self._told
-        self._told.add(what)
-        return fresh
-
-    def _watch(self) -> None:
-        """Notice when the worker has died or nothing comes any more."""
-        self._worker.check()
-        news = (self._state.feed.sent, self._state.records)
-        now = time.monotonic()
-        if news != self._news:
-            self._news, self._news_at = news, now
-        elif now - self._news_at > PATIENCE_SECONDS:
-            raise StateError(
-                f"nothing came for {PATIENCE_SECONDS:g} s, though the worker runs; see {self._state.run.log_file}"
-            )
-
-
-async def _beside(main: Awaitable[T], *helpers: Awaitable[None]) -> T:
-    """The outcome of a main task with helpers beside it; the first failure of any of them ends all."""
-    running = asyncio.ensure_future(main)
-    pending: set[asyncio.Future[T] | asyncio.Future[None]] = {running, *map(asyncio.ensure_future, helpers)}
-    tasks = list(pending)
-    try:
-        while not running.done():
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        return running.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        Raises:
+            StateError: the worker has ended, or there is no news for too long.
+        """
+        state, news, news_at = self.state, (0, 0), time.monotonic()
+        while not is_over():
+            self.check()
+            now = time.monotonic()
+            if news != (state.feed.sent, state.records):
+                news, news_at = (state.feed.sent, state.records), now
+            elif now - news_at > PATIENCE_SECONDS:
+                raise StateError(
+                    f"nothing came for {PATIENCE_SECONDS:g} s, though the worker runs; see {state.plan.folder / LOG}"
+                )
+            await asyncio.sleep(LOOK_SECONDS)

@@ -8,19 +8,27 @@ changelogs are not.
 A chunk bears the last offset of the chunk that went before it: an agent that meets a chunk whose predecessor it has not
 seen knows that one was lost on the way. The records of the sources and the ticks are handed on in the order of
 `TickOrder`; until then they are held here, where neither Faust nor an acknowledgement knows of them.
+
+That is one order for the ticks and the records of a partition, whatever order they are fetched in. A tick says what the
+clock showed, and where each source ended when it was asked just after. The records before that end go ahead of the
+tick, those behind it follow. So the logs alone say which records a tick finds in time: how fast they are read, and how
+many at once, decides nothing. A record waits for the first tick behind it. Nobody believes a tick alone: the broker
+says when it was appended (`read_tick`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import faust
 from faust.types import TP, ConsumerMessage
 
-from stream_dp.runtime.kafka.ordering import TickOrder
+from stream_dp.runtime.clock import Tick, read_tick
 from stream_dp.windows.encoding import CHUNK_BYTES, cut
 
 MAX_WAIT_SECONDS = 0.1
@@ -28,16 +36,127 @@ MAX_WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkMessage:
-    """The value of the message that stands for a chunk."""
+class Chunk:
+    """Records that one fetch brought of one partition: the value of the message that stands for them."""
 
+    topic: str
+    partition: int
     records: Sequence[Any]
-    before: int | None
-    """The last offset of the chunk before it, None for the first since the partition was assigned."""
     now_ms: int
     """Of a source, the wall time of the tick behind the records; 0 of topics that no tick is about."""
+    before: int | None = None
+    """The last offset of the chunk before it, None for the first since the partition was assigned."""
     settings: int = 0
     """Number of the settings that have to be known before they are counted."""
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """The values of the records."""
+        return [record.value for record in self.records]
+
+
+class TickOrder:
+    """Holds what was fetched of sources and ticks until it is due: a partition is fetched on when nothing is held."""
+
+    def __init__(self, ticks: str, sources: Collection[str], bound_ms: int | None = None) -> None:
+        """Set up the order.
+
+        Args:
+            ticks: the topic of the ticks.
+            sources: the topics that they are about, with as many partitions.
+            bound_ms: how far a tick may be ahead of its append time (`read_tick`).
+        """
+        self._topic = ticks
+        self._bound_ms = bound_ms
+        self._sources = frozenset(sources)
+        self._held: dict[TP, list[Any]] = {}
+        self._ticks: defaultdict[int, list[Tick]] = defaultdict(list)
+        """By partition, what the held records of the ticks topic say."""
+
+    def orders(self, topic: str) -> bool:
+        """Return True if the records of a topic have to be held."""
+        return topic == self._topic or topic in self._sources
+
+    def holds(self, tp: TP) -> bool:
+        """Return True if records of a partition are held."""
+        return tp in self._held
+
+    def hold(self, tp: TP, records: Sequence[Any]) -> None:
+        """Take the records that follow on those taken before.
+
+        Raises:
+            StateError: a tick that cannot be read.
+        """
+        self._held.setdefault(tp, []).extend(records)
+        if tp.topic == self._topic:
+            self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
+
+    def first_held(self) -> dict[TP, int]:
+        """The first offset that is held of every partition."""
+        return {tp: records[0].offset for tp, records in self._held.items()}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._held.clear()
+        self._ticks.clear()
+
+    def due(self, active: Collection[TP], read_to: Callable[[TP], int | None]) -> dict[TP, int]:
+        """Return what may proceed now: by partition, the number of its held records. What follows them is due later.
+
+        Args:
+            active: the partitions that may be asked for.
+            read_to: the offset behind everything that was fetched of a partition, records or not; None if not known.
+        """
+        due: dict[TP, int] = {}
+        for partition, ticks in self._ticks.items():
+            if ticks:
+                places = {tp: count for tp, count in self._due(partition, ticks, read_to).items() if tp in active}
+                due.update(places)
+        return due
+
+    def _due(self, partition: int, ticks: Sequence[Tick], read_to: Callable[[TP], int | None]) -> dict[TP, int]:
+        due: dict[TP, int] = {}
+        for tp, end in self._ends(partition, ticks[0]).items():
+            if count := bisect_left(self._held.get(tp, ()), end, key=lambda record: record.offset):
+                due[tp] = count
+        if due:
+            return due
+        passed = 0
+        while passed < len(ticks) and all(
+            self._clear_to(tp, read_to) >= end for tp, end in self._ends(partition, ticks[passed]).items()
+        ):
+            passed += 1
+        return {TP(self._topic, partition): passed} if passed else {}
+
+    def _ends(self, partition: int, tick: Tick) -> dict[TP, int]:
+        return {TP(topic, partition): end for topic, end in tick.ends.items() if topic in self._sources}
+
+    def _clear_to(self, tp: TP, read_to: Callable[[TP], int | None]) -> int:
+        """The offset before which nothing is left to wait for."""
+        if tp in self._held:
+            first: int = self._held[tp][0].offset
+            return first
+        position = read_to(tp)
+        return -1 if position is None else position
+
+    def take(self, due: Mapping[TP, int]) -> dict[TP, tuple[list[Any], int, int]]:
+        """Hand out what is due, as `due` just said.
+
+        Returns:
+            By partition the records, and the wall time of the tick behind them; of ticks, that of the first. And the
+            number of the settings that have to be known for them.
+        """
+        taken: dict[TP, tuple[list[Any], int, int]] = {}
+        for tp, count in due.items():
+            ticks = self._ticks[tp.partition]
+            held = self._held.pop(tp)
+            if held[count:]:
+                self._held[tp] = held[count:]
+            own = ticks[:count] if tp.topic == self._topic else ticks[:1]
+            taken[tp] = held[:count], ticks[0].now_ms, max(tick.settings for tick in own)
+            if tp.topic == self._topic:
+                del ticks[:count]
+        return taken
 
 
 class CoalescingConsumer:
@@ -54,18 +173,24 @@ class CoalescingConsumer:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._last: dict[TP, int] = {}
+        self._is_sought = False
+        """Whether every partition was sought to its committed offset since partitions were assigned last."""
+        self._starts = 0
+        """How often everything that was fetched was forgotten."""
         self._order = TickOrder(self.app.ticks, self.app.sources, self.app.clock_bound_ms)
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
         coalesced, order = self.app.coalesced, self._order
         active = set(active_partitions or ())
-        if self.app.rebalancing:
+        if self.app.rebalancing or not self._is_sought:
             # Until a rebalance ends, Faust's recovery may already have resumed these partitions, but then clears the
-            # queues that their records went to, and it seeks back only where an offset was committed.
+            # queues that their records went to, and it seeks back only where an offset was committed. The end of one
+            # rebalance says nothing of another that began meanwhile: that ends with a seek of its own.
             active = {tp for tp in active if tp.topic not in coalesced}
         seconds = 0.0 if order.due(active, self.fetched_to) else min(timeout, MAX_WAIT_SECONDS)
         wanted = {tp for tp in active if not order.holds(tp)}
         fetched: Mapping[TP, Sequence[Any]] = {}
+        starts = self._starts
         if wanted:
             fetched = await super()._getmany(wanted, seconds)  # type: ignore[misc]
         else:  # to ask for none is to ask for all
@@ -74,45 +199,40 @@ class CoalescingConsumer:
         for tp, records in fetched.items():
             if not records:
                 continue
-            if order.orders(tp.topic):
+            if self._starts != starts and tp.topic in coalesced:
+                await self._leave_out(tp, records)
+            elif order.orders(tp.topic):
                 order.hold(tp, records)
             else:
                 out[tp] = self._batches(tp, records, 0) if tp.topic in coalesced else records
-        if not self.app.rebalancing:  # no fetch is under way here, so positions and records belong together
+        # No fetch is under way here, so positions and records belong together.
+        if self._is_sought and not self.app.rebalancing:
             for tp, (records, now_ms, settings) in order.take(order.due(active, self.fetched_to)).items():
                 out[tp] = self._batches(tp, records, now_ms, settings)
         return out
 
-    def _batches(self, tp: TP, records: Sequence[Any], now_ms: int, settings: int = 0) -> list[ChunkMessage]:
+    async def _leave_out(self, tp: TP, records: Sequence[Any]) -> None:
+        """Let records that were under way when everything was forgotten be fetched again, unless a seek sees to it."""
+        position = self.fetched_to(tp)
+        if position is not None and position > records[0].offset:
+            await self._seek(tp, records[0].offset)
+
+    def _batches(self, tp: TP, records: Sequence[Any], now_ms: int, settings: int = 0) -> list[Chunk]:
         batches = []
         for some in cut(records, _size, CHUNK_BYTES):
-            batches.append(ChunkMessage(some, self._last.get(tp), now_ms, settings))
+            batches.append(Chunk(tp.topic, tp.partition, some, now_ms, self._last.get(tp), settings))
             self._last[tp] = some[-1].offset
         return batches
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
         if tp.topic not in self.app.coalesced:
             return super()._to_message(tp, record)  # type: ignore[misc]
-        last = record.records[-1]
-        return ConsumerMessage(
-            tp.topic,
-            tp.partition,
-            last.offset,
-            last.timestamp / 1000,
-            last.timestamp_type,
-            None,
-            None,
-            record,
-            None,
-            0,
-            0,
-            tp,
-            generation_id=self.app.consumer_generation_id,
-        )
+        return message_of(self.app, tp, record.records[-1], record)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Forget what was delivered before: it is fetched again from the committed offset."""
         self._start_over()
+        self._is_sought = False
         await super().on_partitions_assigned(assigned, generation_id)  # type: ignore[misc]
 
     async def seek_to_committed(self) -> Any:
@@ -125,6 +245,7 @@ class CoalescingConsumer:
             if not committed.get(tp):
                 await self._seek(tp, offset)
         self._start_over()
+        self._is_sought = True
         return committed
 
     def leave(self, tp: TP) -> None:
@@ -132,6 +253,7 @@ class CoalescingConsumer:
         self._unacked_messages -= {message for message in self._unacked_messages if message.tp == tp}
 
     def _start_over(self) -> None:
+        self._starts += 1
         self._last.clear()
         self._order.clear()
 
@@ -151,6 +273,13 @@ class CoalescingConsumer:
         acked.clear()
         self._acked_index[tp].clear()
         return int(last) + 1
+
+
+def message_of(app: Any, tp: TP, at: Any, value: Any, key: Any = None, headers: Any = None) -> ConsumerMessage:
+    """Return a message of Faust's with the offset and time of the record `at`."""
+    sent_s, generation = at.timestamp / 1000, app.consumer_generation_id
+    stands = (*tp, at.offset, sent_s, at.timestamp_type)
+    return ConsumerMessage(*stands, headers, key, value, None, 0, 0, tp, generation_id=generation)
 
 
 def _size(record: Any) -> int:

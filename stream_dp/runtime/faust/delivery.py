@@ -1,21 +1,73 @@
-"""Execution of effects: rows into the table, messages into Kafka, records into outboxes."""
+"""Execution of effects: rows into the table, messages into Kafka, records into outboxes, and from there at their slots.
+
+One task for a worker publishes, whatever the release engines compute meanwhile. What it publishes is in the outboxes of
+stored windows, so a worker that stops, or loses a partition, leaves the rest to whoever loads it next.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import caps
 from stream_dp.releases.outboxes import Outboxes
-from stream_dp.runtime.faust.application import App
+from stream_dp.runtime.faust.app import App
 from stream_dp.runtime.faust.tables import DurableTable
-from stream_dp.runtime.kafka.client import Client, Outgoing
-from stream_dp.runtime.kafka.transactions import Writer
-from stream_dp.runtime.metrics import Counters
-from stream_dp.windows.effects import Commit, Erase, Increment, Leave, Message, Send, Step, Warn
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.topics import RELEASES
+from stream_dp.runtime.kafka.transactions import PartitionLostError, Writer
+from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Leave, Message, Publish, Send, Step, Warn
+
+if TYPE_CHECKING:
+    from stream_dp.runtime.faust.host import Host
+
+log = logging.getLogger("stream_dp.worker")
+
+OF_A_PROCESS = frozenset({"events_replayed", "partials_repeated", ROWS_LOADED, "grants"})
+"""The counters that say what a process did. All others say what became of the data, and are stored with it."""
+
+
+class Counters:
+    """Counters by name and labels."""
+
+    def __init__(self) -> None:
+        self._totals: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def add(self, count: Increment) -> None:
+        """Carry out a `Increment`."""
+        self._totals[count.name, count.labels] += count.amount
+
+    def take(self, counts: Iterable[Increment]) -> None:
+        """Carry out several."""
+        for count in counts:
+            self.add(count)
+
+    def __iter__(self) -> Iterator[Increment]:
+        """All counters, as what they have come to."""
+        return (Increment(name, amount, labels) for (name, labels), amount in self._totals.items())
+
+    def total(self, name: str, **labels: str) -> int:
+        """The sum of a counter over all label values that contain `labels`."""
+        wanted = set(labels.items())
+        return sum(amount for (key, found), amount in self._totals.items() if key == name and wanted <= set(found))
+
+    def by_labels(self, name: str) -> dict[tuple[tuple[str, str], ...], int]:
+        """The totals of a counter, by its labels."""
+        return {labels: amount for (key, labels), amount in self._totals.items() if key == name}
+
+    def lines(self) -> dict[str, int]:
+        """Every counter as text, sorted: `events_refused{reason=late,view=x}`."""
+        return {
+            name + ("{" + ",".join(f"{key}={value}" for key, value in labels) + "}" if labels else ""): amount
+            for (name, labels), amount in sorted(self._totals.items())
+        }
 
 
 class Balances:
@@ -66,16 +118,13 @@ def _ratio(entry: LedgerEntry) -> float:
     return min((float(left / cap) for left, cap in capped), default=0.0)
 
 
-log = logging.getLogger("stream_dp.worker")
-
-
 class Carrier:
     """Carries out steps.
 
     Attributes:
         counters: what was counted since the start of the worker.
         balances: what its ledgers have left, by what was published.
-        outboxes: what waits to be published (`stream_dp.runtime.faust.slots`), by partition and the owner as whom
+        outboxes: what waits to be published (`Publisher`), by partition and the owner as whom
             it was loaded.
         outboxes_changed: set when more waits.
     """
@@ -153,9 +202,7 @@ class Carrier:
             if owner is not None:
                 await owner.publish(messages)
                 return ()
-            return await self._client.publish(
-                Outgoing(m.topic, m.partition, m.key, m.value, list(m.headers.items())) for m in messages
-            )
+            return await self._client.publish(messages)
 
     async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         """Publish records as the owner of the partition that stored them, with the time of their slot.
@@ -166,3 +213,136 @@ class Carrier:
         async with self._app.outage.waiting():
             await owner.publish(messages, slot_ms)
         self.balances.take(messages)
+
+
+BEHIND_MS = 10_000
+"""A view is behind if nothing of it has left at its slot for so long. One late window is a large one, not a backlog."""
+
+
+@dataclass(slots=True)
+class _Late:
+    since_ms: int
+    windows: int = 0
+    told: bool = False
+
+
+class Lateness:
+    """Time that the views of a worker have been late."""
+
+    def __init__(self) -> None:
+        self._late: dict[str, _Late] = {}
+
+    def left(self, view: str, slot_ms: int, late: int) -> None:
+        """Take note of what left of a view at a slot.
+
+        Args:
+            view: its name.
+            slot_ms: the slot.
+            late: how many windows were to leave earlier; 0 if none was.
+        """
+        if late:
+            found = self._late.setdefault(view, _Late(slot_ms))
+            found.windows += late
+            if not found.told and slot_ms - found.since_ms >= BEHIND_MS:
+                found.told = True
+                log.warning(
+                    "view %s is behind: since %s its windows leave later than their slots, %d of them so far; "
+                    "`stream-dp check` says how many windows a second are asked for and how many this machine releases",
+                    view,
+                    datetime.fromtimestamp(found.since_ms // 1000, UTC).isoformat().replace("+00:00", "Z"),
+                    found.windows,
+                )
+        elif (over := self._late.pop(view, None)) is not None and over.told:
+            log.info("view %s has caught up: after %d late windows they leave at their slots", view, over.windows)
+
+
+class Publisher:
+    """Publishes what the outboxes of a host hold, at the slots that its clock shows."""
+
+    def __init__(self, app: App, host: Host) -> None:
+        """Set up the publisher; the application has yet to be told to run it.
+
+        Args:
+            app: the application whose partitions it serves.
+            host: has the outboxes, and sends what they hold.
+        """
+        self._app = app
+        self._host = host
+        self._slots = host.plan.slots
+        self._lateness = Lateness()
+
+    async def run(self) -> None:
+        """Publish at every slot that something waits for, until the application stops."""
+        while True:
+            slot = await self._next_slot()
+            for (partition, owner), step in self._due(slot):
+                if not self._app.should_stop:
+                    await self._publish(partition, owner, step, slot)
+
+    async def _next_slot(self) -> int:
+        """Wait for the next slot that something waits for.
+
+        What waits for a slot that is over leaves at the next one. A slot is over at once: only what was ready when it
+        came leaves. If the event loop was held up and wakes late, the slot is missed as well, since by how long it was
+        held up could depend on what was computed.
+        """
+        host, slots = self._host, self._slots
+        aim: int | None = None
+        while True:
+            host.outboxes_changed.clear()
+            waiting = (outboxes.next_ms for outboxes in host.outboxes.values())
+            planned = min((slot for slot in waiting if slot is not None), default=None)
+            if planned is None:
+                aim = None
+                await host.outboxes_changed.wait()
+                continue
+            now = host.clock_ms()
+            slot = slots.first(max(now, planned))
+            aim = slot if aim is None else min(aim, slot)
+            if await self._slept(aim - now):
+                if not slots.missed(aim, host.clock_ms()):
+                    return aim
+                aim = None
+
+    async def _slept(self, wait_ms: int) -> bool:
+        """Sleep, and say whether the time has passed, or something came to wait that may have to leave earlier."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._host.outboxes_changed.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    def _due(self, slot_ms: int) -> list[tuple[tuple[int, Writer], Step]]:
+        """Publish the records of a slot: all that is ready now, and nothing that gets ready meanwhile.
+
+        Where the partition has changed hands since windows were loaded, their outboxes are forgotten: they are stored.
+        """
+        host = self._host
+        for key in [key for key in host.outboxes if not host.keeps(*key)]:
+            del host.outboxes[key]
+        table = host.tables[RELEASES]
+        return [
+            (key, outboxes.publish(slot_ms, table.rows(key[0])))
+            for key, outboxes in host.outboxes.items()
+            if outboxes.next_ms is not None and outboxes.next_ms <= slot_ms
+        ]
+
+    async def _publish(self, partition: int, owner: Writer, step: Step, slot_ms: int) -> None:
+        """Publish what a partition has for a slot, as long as the group is not rebalanced."""
+        host = self._host
+        for effect in step:
+            if not host.keeps(partition, owner):
+                return
+            match effect:
+                case Publish(messages):
+                    try:
+                        await host.publish(messages, owner, slot_ms)
+                    except PartitionLostError:  # it may have been this worker that claimed the partition anew
+                        if host.keeps(partition, owner):
+                            raise
+                        return
+                case Increment(_, late, ((_, view),)):
+                    host.counters.add(effect)
+                    self._lateness.left(view, slot_ms, late)
+        self._app.add_future(host.settle(partition, owner))  # it may have to wait for the engine

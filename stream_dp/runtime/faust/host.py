@@ -11,27 +11,27 @@ import ctypes
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from faust.types import TP
 
-from stream_dp.control.grants import Order
+from stream_dp.control.grant_records import Order
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
-from stream_dp.runtime.clock import Clock
+from stream_dp.runtime.clock import Clock, Tick, read_tick
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.faust.application import App
+from stream_dp.runtime.faust.app import App
+from stream_dp.runtime.faust.coalescing import Chunk
 from stream_dp.runtime.faust.delivery import Carrier
 from stream_dp.runtime.faust.published import read_published
-from stream_dp.runtime.faust.tables import DurableTable, PartitionRows
+from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.ordering import Tick, read_tick
-from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, rekeyed_of
+from stream_dp.runtime.kafka.control_topic import read_order
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError, Writer
-from stream_dp.runtime.sources.registry import SourceSchemas, needed
+from stream_dp.runtime.sources.schema_registry import SourceSchemas, needed
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Step
@@ -100,22 +100,6 @@ T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Records that one fetch brought of one partition."""
-
-    topic: str
-    partition: int
-    records: Sequence[Any]
-    now_ms: int
-    """Of a source, the wall time of the tick behind the records."""
-
-    @property
-    def values(self) -> list[bytes | None]:
-        """The values of the records."""
-        return [record.value for record in self.records]
-
-
 class Host(Carrier):
     """Host of the agents of one worker: the state that they share.
 
@@ -167,7 +151,7 @@ class Host(Carrier):
         self._schemas = schemas
         self._accept_loss = accept_loss
         self._sources = counted_in(plan)
-        self.rekeyed = rekeyed_of(plan)
+        self.rekeyed = {topic: source for topic, source in sources_of(plan).items() if source.key_field is not None}
         self._read: dict[TP, int] = {}
         self._rekeyers: dict[tuple[str, int], Rekeyer] = {}
         self._counters: dict[tuple[str, int], PartitionCounter] = {}
@@ -223,12 +207,12 @@ class Host(Carrier):
         """
         async for event in stream.noack().events():
             message = event.message
-            tp, batch = message.tp, message.value
-            if batch.before is not None and self._read.get(tp) != batch.before:
+            tp, chunk = message.tp, message.value
+            if chunk.before is not None and self._read.get(tp) != chunk.before:
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
-            if batch.settings > self.plan.settings:
+            if chunk.settings > self.plan.settings:
                 await self.catch_up()
-            yield Chunk(message.topic, message.partition, batch.records, batch.now_ms)
+            yield chunk
             self._read[tp] = message.offset
             await stream.ack(event)
 
@@ -434,7 +418,7 @@ class Host(Carrier):
         if any(decode(Named, value).view not in self.plan.views for value in chunk.values if value is not None):
             await self.settled(chunk.partition, table)
 
-    async def engage(self, partition: int, step: Callable[[ReleaseEngine, T, PartitionRows], Step], message: T) -> None:
+    async def engage(self, partition: int, step: Callable[[ReleaseEngine, T], Step], message: T) -> None:
         """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
 
         One step at a time, whichever agent asks; between two steps another agent's message is taken. When a rebalance
@@ -445,17 +429,16 @@ class Host(Carrier):
         async with self._engine_locks[partition]:
             while (engine := self._engines.get(partition)) is None:
                 await self._load_engine(partition)
-            rows = table.rows(partition)
-            await self.carry_out(step(engine, message, rows), table, partition, threaded=True)
-        await self._go_on(partition, engine, rows)
+            await self.carry_out(step(engine, message), table, partition, threaded=True)
+        await self._go_on(partition, engine)
 
-    async def _go_on(self, partition: int, engine: ReleaseEngine, rows: PartitionRows) -> None:
+    async def _go_on(self, partition: int, engine: ReleaseEngine) -> None:
         """Do what a partition's release engine has waiting."""
         while True:
             async with self._engine_locks[partition]:
                 if self._app.rebalancing or self._engines.get(partition) is not engine or not engine.waits:
                     return
-                await self.carry_out(engine.due(rows), self.tables[RELEASES], partition, threaded=True)
+                await self.carry_out(engine.due(), self.tables[RELEASES], partition, threaded=True)
 
     def tell_time(self) -> None:
         """Let the release engines that wait for a time which has come go on; nothing is waited for."""
@@ -474,9 +457,8 @@ class Host(Carrier):
                 engine = self._engines.get(partition)
                 if engine is None or not self.keeps(partition, owner):
                     return
-                rows = table.rows(partition)
-                await self.carry_out(engine.tell(now_ms, rows), table, partition, threaded=True)
-            await self._go_on(partition, engine, rows)
+                await self.carry_out(engine.tell(now_ms), table, partition, threaded=True)
+            await self._go_on(partition, engine)
         except PartitionLostError:  # whoever loads it next goes on
             if owner is not None and self.keeps(partition, owner):
                 raise
@@ -515,8 +497,11 @@ class Host(Carrier):
         return self.tables[RELEASES].is_owner(partition, owner) and not self._app.rebalancing
 
     def order(self, record: Any) -> Order | None:
-        """The order that a record of the control topic gives, None if it gives none."""
-        return self._factory.order(record)
+        """The order that a record of the control topic gives, None if it gives none.
+
+        Orders of a topic that was made anew come behind those of the former one.
+        """
+        return read_order(record, self.plan, self._factory.life(self.topics.control))
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""

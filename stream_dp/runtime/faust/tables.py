@@ -31,6 +31,19 @@ from stream_dp.windows.encoding import CHUNK_BYTES, row_size
 class Store(rocksdb.Store):
     """Faust's store, whose databases are ours."""
 
+    _is_stopped = False
+
+    def _db_for_partition(self, partition: int) -> Database:
+        """Return the open database of a partition.
+
+        Parts of Faust that end after the tables still ask for databases. One that is opened for them is not kept, so
+        that the next worker of the process can open it.
+        """
+        if self._is_stopped:
+            return self._open_for_partition(partition)
+        database: Database = super()._db_for_partition(partition)
+        return database
+
     def _open_for_partition(self, partition: int) -> Database:
         return open_database(self.partition_path(partition), self.app.block_cache)
 
@@ -44,11 +57,17 @@ class Store(rocksdb.Store):
             gc.collect()  # it may be garbage that holds the database open
             return await super()._try_open_db_for_partition(partition, *args, **options)
 
+    async def sleep(self, n: float) -> None:
+        """Wait until the next try to open a database, and collect what became garbage meanwhile."""
+        await super().sleep(n)
+        gc.collect()
+
     async def stop(self) -> None:
         """Let go of the databases: each is closed when its last reader ends.
 
         Faust's store collects all garbage of the process, for every table and at every rebalance.
         """
+        self._is_stopped = True
         self._dbs.clear()
 
     def revoke_partitions(self, table: Any, tps: set[TP]) -> None:

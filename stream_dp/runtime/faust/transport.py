@@ -1,32 +1,31 @@
-"""The Kafka transport: Faust's own, with coalesced chunks, and writers that the broker fences."""
+"""The transports, on Kafka and on the embedded log: Faust's own consumers, with coalesced chunks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
-from aiokafka.producer.message_accumulator import BatchBuilder
-from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka import AIOKafkaConsumer
+from faust.assignor.client_assignment import ClientAssignment
+from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP
+from faust.types import TP, ConsumerMessage
 
-from stream_dp.runtime.faust.coalescing import CoalescingConsumer
-from stream_dp.runtime.kafka.cluster import Cluster
-from stream_dp.runtime.kafka.outages import answering
-from stream_dp.runtime.kafka.transactions import PatientProducer, Row, claims_group, lost
-from stream_dp.windows.effects import Message
-from stream_dp.windows.encoding import BATCH_BYTES
+from stream_dp.runtime.embedded import LogRecord, MemoryLog
+from stream_dp.runtime.faust.coalescing import CoalescingConsumer, message_of
 
-SCHEME = "stream-dp-kafka"
-CLOSE_SECONDS = 5.0
+KAFKA, MEMORY = "stream-dp-kafka", "stream-dp-memory"
+"""Schemes of the addresses of the two transports."""
 FETCH_WAIT_MS = 100
 """Time that a broker holds back an answer while there is nothing new. On the same connection everything else waits
 behind it: where partitions end and begin, which recovery asks for again and again."""
-_FENCED = (ProducerFenced, InvalidProducerEpoch)
+
+
+def _assignment(consumer: AIOKafkaConsumer) -> Any:
+    subscription = consumer._subscription.subscription
+    return None if subscription is None else subscription.assignment
 
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
@@ -42,8 +41,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
         That is so when the records at the position were deleted before they were fetched.
         """
-        subscription = self._ensure_consumer()._subscription.subscription
-        assignment = subscription.assignment if subscription is not None else None
+        assignment = _assignment(self._ensure_consumer())
         state = assignment.state_value(tp) if assignment is not None else None
         if state is not None and state.has_valid_position:
             super().verify_event_path(now, tp)
@@ -73,8 +71,7 @@ class Consumer(CoalescingConsumer, driver.Consumer):
     def fetched_to(self, tp: TP) -> int | None:
         """The offset the next fetch starts at: behind every record and transaction marker read so far."""
         consumer = self._thread._consumer
-        subscription = consumer._subscription.subscription if consumer is not None else None
-        assignment = subscription.assignment if subscription is not None else None
+        assignment = None if consumer is None else _assignment(consumer)
         if assignment is None or tp not in assignment.tps:
             return None
         position: int | None = assignment.state_value(tp)._position
@@ -95,118 +92,111 @@ class Consumer(CoalescingConsumer, driver.Consumer):
 
 
 class Transport(driver.Transport):
-    """Registered under the scheme of `SCHEME`."""
+    """Registered under the scheme `KAFKA`."""
 
     Consumer: ClassVar[type[Any]] = Consumer
+    Producer: ClassVar[type[Any]] = base.Producer  # nothing is sent through Faust
 
 
-class KafkaWriter:
-    """The writer of one partition on Kafka (`fence.Writer`): idempotent batches under the epoch of its claim.
+class _LogConsumer(base.Consumer):
+    """Faust's consumer on the embedded log."""
 
-    aiokafka lets a producer that has a transactional id write in transactions only. So one that lives as long as a
-    request asks for the epoch, and an idempotent one, to which it is handed, writes.
-    """
+    consumer_stopped_errors: ClassVar[tuple[type[BaseException], ...]] = ()
 
-    def __init__(self, cluster: Cluster, tp: TP, producer: PatientProducer) -> None:
-        self._cluster = cluster
-        self._tp = tp
-        self._producer = producer
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._log: MemoryLog = self.app.memory_log
+        self._assigned: set[TP] = set()
+        self._positions: dict[TP, int] = {}
+        self._max_poll = self.app.conf.broker_max_poll_records
 
-    @classmethod
-    async def claim(cls, cluster: Cluster, tp: TP) -> KafkaWriter:
-        """Become the next owner of a partition.
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        names = sorted(topics)
+        self._assigned = {TP(topic, p) for topic in names for p in range(self._log.partitions.get(topic, 0))}
+        actives: dict[str, list[int]] = defaultdict(list)
+        for tp in sorted(self._assigned):
+            self._positions.setdefault(tp, self._log.committed.get(tp, 0))
+            actives[tp.topic].append(tp.partition)
+        assignor = self.app.assignor
+        assignor._assignment = ClientAssignment(actives=dict(actives), standbys={})
+        assignor._active_tps, assignor._standby_tps = assignor._assignment.active_tps, set()
+        assignor._topic_groups = dict.fromkeys(names, 0)
+        self.app.consumer_generation_id = 1
+        self.app.on_rebalance_start()
+        self.add_future(self.on_partitions_assigned(set(self._assigned), 1))
 
-        Args:
-            cluster: how the broker is reached.
-            tp: the partition of a changelog.
+    def assignment(self) -> set[TP]:
+        return set(self._assigned)
 
-        Raises:
-            OutageError: the broker does not answer.
-            AccessError: the account may not claim it.
-        """
-        async with _started(_owner(cluster, tp), cluster) as owner:
-            epoch = owner._txn_manager
-        producer = PatientProducer(
-            **cluster.options,
-            max_batch_size=BATCH_BYTES,
-            max_request_size=BATCH_BYTES,
-            linger_ms=0,
-        )
-        producer._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
-        await _start(producer, cluster)
-        return cls(cluster, tp, producer)
+    def _new_topicpartition(self, topic: str, partition: int) -> TP:
+        return TP(topic, partition)
 
-    async def write(self, rows: Sequence[Row]) -> int:
-        """See `Writer`."""
-        sent, batch = [], _new_batch()
-        for key, value in rows:
-            if batch.append(timestamp=None, key=key, value=value) is None:
-                sent.append(await self._send(batch))
-                batch = _new_batch()
-                batch.append(timestamp=None, key=key, value=value)
-        sent.append(await self._send(batch))
-        results = await self._acknowledged(sent)
-        return int(results[-1].offset) + int(batch.record_count()) - 1
+    async def seek_to_committed(self) -> Mapping[TP, int | None]:
+        for tp in self._assigned:
+            self._positions[tp] = self._log.committed.get(tp, 0)
+        return {tp: self._log.committed.get(tp) for tp in self._assigned}
 
-    async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
-        """See `Writer`."""
-        sent = [
-            await self._producer.send(m.topic, m.value, m.key, m.partition, timestamp_ms, list(m.headers.items()))
-            for m in messages
-        ]
-        await self._acknowledged(sent)
+    async def _seek(self, partition: TP, offset: int) -> None:
+        self._positions[partition] = offset
 
-    async def _acknowledged(self, sent: Sequence[asyncio.Future[Any]]) -> list[Any]:
-        await asyncio.wait(sent)  # all of them, so that no failure behind the first one goes unread
-        try:
-            return [one.result() for one in sent]
-        except _FENCED as error:
-            raise lost(self._tp) from error
+    async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
+        for tp, offset in partitions.items():
+            self._positions[tp] = offset
+            if offset > 0:
+                self._read_offset[tp] = offset
+            else:
+                self._read_offset.pop(tp, None)
 
-    async def _send(self, batch: BatchBuilder) -> asyncio.Future[Any]:
-        batch.close()
-        sent: asyncio.Future[Any] = await self._producer.send_batch(batch, self._tp.topic, partition=self._tp.partition)
-        return sent
+    async def position(self, tp: TP) -> int | None:
+        return self._positions.get(tp)
 
-    async def renew(self) -> None:
-        """See `Writer`. The transaction writes to no changelog: the offset of a group without members."""
-        epoch = self._producer._txn_manager
-        owner = _owner(self._cluster, self._tp)
-        owner._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
-        at = TopicPartition(self._tp.topic, self._tp.partition)
-        try:
-            async with _started(owner, self._cluster), owner.transaction():
-                await owner.send_offsets_to_transaction({at: 0}, claims_group(self._tp.topic))
-        except _FENCED as error:
-            raise lost(self._tp) from error
+    def fetched_to(self, tp: TP) -> int | None:
+        return self._positions.get(tp)
 
-    async def close(self) -> None:
-        """See `Writer`. A broker that is gone does not hold it up."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._producer.stop(), CLOSE_SECONDS)
+    def highwater(self, tp: TP) -> int:
+        return self._log.end(tp)
 
+    async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
+        return {tp: self._log.end(tp) for tp in partitions}
 
-def _new_batch() -> BatchBuilder:
-    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4)
+    async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
+        return {tp: self._log.begins[tp] for tp in partitions}
 
+    def topic_partitions(self, topic: str) -> int | None:
+        return self._log.partitions.get(topic)
 
-@asynccontextmanager
-async def _started(producer: AIOKafkaProducer, cluster: Cluster) -> AsyncIterator[AIOKafkaProducer]:
-    await _start(producer, cluster)
-    try:
-        yield producer
-    finally:
-        await producer.stop()
+    def key_partition(self, topic: str, key: bytes | None, partition: int | None = None) -> int | None:
+        return partition
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        self._log.committed.update(offsets)
+        return True
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
+        out: dict[TP, list[LogRecord]] = {}
+        for tp in active_partitions or ():
+            at = self._positions[tp] = max(self._positions.get(tp, 0), self._log.begins[tp])
+            if records := self._log.read(tp, at, self._max_poll):
+                out[tp] = records
+                self._positions[tp] = records[-1].offset + 1
+        await asyncio.sleep(0 if out else min(timeout, 0.005))
+        return out
+
+    def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
+        return message_of(self.app, tp, record, record.value, record.key, record.headers)
+
+    async def create_topic(self, topic: str, partitions: int, replication: int, **_: Any) -> None:
+        self._log.create(topic, partitions)
 
 
-async def _start(producer: AIOKafkaProducer, cluster: Cluster) -> None:
-    try:
-        with answering(cluster.address):
-            await producer.start()
-    except BaseException:
-        await producer.stop()
-        raise
+class MemoryConsumer(CoalescingConsumer, _LogConsumer):
+    """A consumer of the embedded log that delivers chunks; the only member of its group."""
 
 
-def _owner(cluster: Cluster, tp: TP) -> AIOKafkaProducer:
-    return AIOKafkaProducer(**cluster.options, transactional_id=f"{tp.topic}-{tp.partition}")
+class MemoryTransport(base.Transport):
+    """Registered under the scheme `MEMORY`."""
+
+    Consumer: ClassVar[type[Any]] = MemoryConsumer
+    Producer: ClassVar[type[Any]] = base.Producer
+    default_port = 0
+    driver_version = "embedded log 1"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -25,22 +24,25 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
-from aiokafka.structs import RecordMetadata
+from aiokafka.protocol.admin import DeleteGroupsRequest
 
-from stream_dp.errors import AccessError, BrokerError
+from stream_dp.config.access import Broker
+from stream_dp.errors import AccessError, BrokerError, OutageError
 from stream_dp.runtime.kafka.cluster import Cluster
-from stream_dp.runtime.kafka.outages import answering, lacks_right
+from stream_dp.runtime.kafka.outages import answering, diagnose, lacks_right, not_allowed
 from stream_dp.runtime.kafka.requests import (
-    Dismissal,
-    EntriesRequest,
-    GroupEnd,
-    RightsRequest,
-    SettingsRequest,
-    TopicsRequest,
+    dismissal,
     entries_of,
+    entries_request,
+    rights_request,
+    settings_request,
+    topics_request,
 )
 from stream_dp.runtime.kafka.rights import AclEntry, Right
 from stream_dp.runtime.kafka.topics import AS_THE_CLUSTER_DOES, TopicSpec
+from stream_dp.runtime.kafka.transactions import PatientProducer
+from stream_dp.windows.effects import Message
+from stream_dp.windows.encoding import BATCH_BYTES
 
 _LOG_APPEND_TIME = 1
 """Kafka's number for timestamps of a broker."""
@@ -51,17 +53,6 @@ ENDS_SECONDS = 8.0
 """Time limit of reading where partitions end: a frozen leader of one is given up by then."""
 PUBLISH_SECONDS = 60.0
 """Time that an impatient client waits for what it publishes to be acknowledged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to publish; `partition` is always named, so that no client's partitioner decides."""
-
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]] = ()
 
 
 class TopicState(NamedTuple):
@@ -92,6 +83,9 @@ class Client(Protocol):
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         """Those of the topics that there are."""
 
+    async def topics(self) -> Collection[str]:
+        """The topics of the cluster that this account may describe."""
+
     async def group(self, name: str) -> Group:
         """A consumer group as it is now; one that there is not is empty."""
 
@@ -103,6 +97,8 @@ class Client(Protocol):
 
     async def partitions(self, topic: str) -> int | None:
         """Return the number of a topic's partitions, None if there is no such topic."""
+        state = (await self.describe([topic])).get(topic)
+        return None if state is None else state.partitions
 
     async def delete(self, topics: Collection[str]) -> None:
         """Delete topics; those that there are not stay away."""
@@ -119,7 +115,7 @@ class Client(Protocol):
     async def configure(self, topic: str, settings: Mapping[str, str]) -> None:
         """Give a topic settings; its others stay."""
 
-    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+    async def publish(self, records: Iterable[Message]) -> list[int | None]:
         """Publish records, each partition's in the given order, and wait for every acknowledgement.
 
         Returns:
@@ -154,7 +150,7 @@ class Client(Protocol):
         """
 
 
-class KafkaClient:
+class KafkaClient(Client):
     """The client of a Kafka cluster; use it through `connect`."""
 
     def __init__(
@@ -173,15 +169,28 @@ class KafkaClient:
         self._admin = admin
         self._idle = idle
 
-    async def partitions(self, topic: str) -> int | None:
-        """Return the number of a topic's partitions, None if there is no such topic."""
-        with self._answering():
-            (found,) = await self._admin.describe_topics([topic])
-        self._check_right(found["error_code"], topic)
-        return None if found["error_code"] else len(found["partitions"])
+    def _check(
+        self, code: int, name: str, what: str, harmless: type[KafkaError] | None = None, reason: str | None = None
+    ) -> None:
+        """Raise the error that a code of an answer stands for.
+
+        Args:
+            code: of the answer; 0 if it is none.
+            name: of the topic or group that was asked about.
+            what: was to be done.
+            harmless: an error that is none here.
+            reason: as the cluster says it, if it does.
+
+        Raises:
+            AccessError: the account lacks a right.
+            BrokerError: the cluster refused for another reason.
+        """
+        self._check_right(code, name)
+        kind = for_code(code)
+        if code and kind is not harmless:
+            raise BrokerError(f"the cluster at {self._address} did not {what}: {reason or kind.__name__}")
 
     def _check_right(self, code: int, name: str) -> None:
-        """Raise the error of an account that may not do what it asked for, if that is what a code says."""
         if code and (refused := lacks_right(self._address, for_code(code), name)) is not None:
             raise refused
 
@@ -192,16 +201,23 @@ class KafkaClient:
             BrokerError: the cluster does not answer, or does not say whether a topic is there.
         """
         with self._answering():
-            answer = await self._admin._send_request(TopicsRequest(topics))
+            answer = await self._admin._send_request(topics_request(topics))
         found = {}
         for code, name, high, low, _, partitions, *_ in answer.topics:
-            self._check_right(code, name)
+            self._check(code, name, f"describe {name}", UnknownTopicOrPartitionError)
             if not code:
                 copies = min((len(place[4]) for place in partitions), default=0)
                 found[name] = TopicState(f"{high & _WORD:016x}{low & _WORD:016x}", len(partitions), copies)
-            elif for_code(code) is not UnknownTopicOrPartitionError:
-                raise BrokerError(f"the cluster at {self._address} does not describe {name}: {for_code(code).__name__}")
         return found
+
+    async def topics(self) -> Collection[str]:
+        """The topics of the cluster that this account may describe.
+
+        Raises:
+            BrokerError: the cluster does not answer.
+        """
+        with self._answering():
+            return list(await self._admin.list_topics())
 
     async def group(self, name: str) -> Group:
         """A consumer group as it is now; one that there is not is empty.
@@ -212,9 +228,7 @@ class KafkaClient:
         with self._answering():
             (answer,) = await self._admin.describe_consumer_groups([name])
         code, _, state, _, protocol, members, *_ = answer.groups[0]
-        self._check_right(code, name)
-        if code:
-            raise BrokerError(f"the cluster at {self._address} does not describe its group {name}: {for_code(code)}")
+        self._check(code, name, f"describe its group {name}")
         owned = {member: _assigned(assignment) for member, _, _, _, assignment in members}
         return Group(state, protocol, owned)
 
@@ -226,13 +240,9 @@ class KafkaClient:
         """
         with self._answering():
             node = await self._admin.find_coordinator(group)
-            answer = await self._admin._send_request(Dismissal(group, instance), node)
+            answer = await self._admin._send_request(dismissal(group, instance), node)
         for code in [answer.error_code, *(code for _, _, code in answer.members)]:
-            self._check_right(code, group)
-            if code and for_code(code) is not UnknownMemberIdError:
-                raise BrokerError(
-                    f"the cluster at {self._address} did not dismiss {instance}: {for_code(code).__name__}"
-                )
+            self._check(code, group, f"dismiss {instance}", UnknownMemberIdError)
 
     async def delete_group(self, name: str) -> None:
         """Delete a group without members, and with it what it has committed; one that there is not stays away.
@@ -242,10 +252,9 @@ class KafkaClient:
         """
         with self._answering():
             node = await self._admin.find_coordinator(name)
-            answer = await self._admin._send_request(GroupEnd(name), node)
+            answer = await self._admin._send_request(DeleteGroupsRequest([name]), node)
         for _, code in answer.results:
-            if code and for_code(code) is not GroupIdNotFound:
-                raise self._refused(f"delete group {name}", code)
+            self._check(code, name, f"delete group {name}", GroupIdNotFound)
 
     async def delete(self, topics: Collection[str]) -> None:
         """Delete topics; those that there are not stay away. Return when the cluster shows none of them.
@@ -256,8 +265,7 @@ class KafkaClient:
         with self._answering():
             answer = await self._admin.delete_topics(list(topics))
         for name, code in answer.topic_error_codes:
-            if code and for_code(code) is not UnknownTopicOrPartitionError:
-                raise self._refused(f"delete topic {name}", code)
+            self._check(code, name, f"delete topic {name}", UnknownTopicOrPartitionError)
         until = time.monotonic() + _VISIBLE_SECONDS
         while left := await self.describe(topics):
             if time.monotonic() > until:
@@ -269,9 +277,6 @@ class KafkaClient:
         wanted = {TopicPartition(*place): RecordsToDelete(before) for place, before in places.items()}
         with self._answering():
             await self._admin.delete_records(wanted)
-
-    def _refused(self, what: str, code: int) -> BrokerError:
-        return BrokerError(f"the cluster at {self._address} did not {what}: {for_code(code).__name__}")
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create the topics that do not exist yet.
@@ -287,10 +292,7 @@ class KafkaClient:
         with self._answering():
             answer = await self._admin.create_topics(wanted)
         for name, code, *detail in answer.topic_errors:
-            self._check_right(code, name)
-            if code and for_code(code) is not TopicAlreadyExistsError:
-                reason = detail[0] if detail and detail[0] else for_code(code).__name__
-                raise BrokerError(f"the cluster at {self._address} did not create topic {name}: {reason}")
+            self._check(code, name, f"create topic {name}", TopicAlreadyExistsError, *detail)
         until = time.monotonic() + _VISIBLE_SECONDS
         while (hidden := await self._hidden([topic.name for topic in wanted])) is not None:
             if time.monotonic() > until:
@@ -301,7 +303,7 @@ class KafkaClient:
         """A topic that some broker does not show; each learns of topics a moment after the controller has made them."""
         for broker in self._admin._client.cluster.brokers():
             with suppress(KafkaError):  # one that is gone shows it when it is back
-                answer = await self._admin._send_request(TopicsRequest(topics), broker.nodeId)
+                answer = await self._admin._send_request(topics_request(topics), broker.nodeId)
                 for code, name, *_ in answer.topics:
                     self._check_right(code, name)
                     if code:
@@ -316,13 +318,11 @@ class KafkaClient:
             BrokerError: the cluster has no authorizer, or refused.
         """
         with self._answering():
-            answer = await self._admin._send_to_controller(RightsRequest(rights))
+            answer = await self._admin._send_to_controller(rights_request(rights))
         for code, detail in answer.creation_responses:
             if for_code(code) is ClusterAuthorizationFailedError:
                 raise AccessError(f"the cluster at {self._address} lets an account give rights that has Alter on it")
-            if code:
-                reason = detail or for_code(code).__name__
-                raise BrokerError(f"the cluster at {self._address} did not give a right: {reason}")
+            self._check(code, "", "give a right", reason=detail)
 
     async def entries(self) -> Sequence[AclEntry] | None:
         """Who may do what, by the cluster's authorizer; None where there is none.
@@ -332,14 +332,13 @@ class KafkaClient:
             BrokerError: the cluster does not answer, or refused.
         """
         with self._answering():
-            answer = await self._admin._send_request(EntriesRequest())
+            answer = await self._admin._send_request(entries_request())
         kind = for_code(answer.error_code)
         if kind is SecurityDisabled:
             return None
         if kind is ClusterAuthorizationFailedError:
             raise AccessError(f"the cluster at {self._address} shows rights to an account that has Describe on it")
-        if answer.error_code:
-            raise self._refused("show the rights", answer.error_code)
+        self._check(answer.error_code, "", "show the rights")
         return entries_of(answer)
 
     async def settings(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
@@ -355,9 +354,7 @@ class KafkaClient:
             answers = await self._admin.describe_configs(resources)
         found: dict[str, Mapping[str, str]] = {}
         for code, _, _, topic, entries in (one for answer in answers for one in answer.resources):
-            self._check_right(code, topic)
-            if code:
-                raise self._refused(f"tell the settings of topic {topic}", code)
+            self._check(code, topic, f"tell the settings of topic {topic}")
             found[topic] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
         return found
 
@@ -369,23 +366,22 @@ class KafkaClient:
             BrokerError: the cluster refused.
         """
         with self._answering():
-            answer = await self._admin._send_request(SettingsRequest(topic, settings))
+            answer = await self._admin._send_request(settings_request(topic, settings))
         for code, *_ in answer.responses:
-            self._check_right(code, topic)
-            if code:
-                raise self._refused(f"change the settings of topic {topic}", code)
+            self._check(code, topic, f"change the settings of topic {topic}")
 
-    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+    async def publish(self, records: Iterable[Message]) -> list[int | None]:
         """Publish records and wait for every acknowledgement; returns their append times."""
         with self._answering():
             async with asyncio.timeout(self._publish_seconds):
                 sent = [
                     await self._producer.send(
-                        record.topic, record.value, record.key, record.partition, headers=list(record.headers)
+                        record.topic, record.value, record.key, record.partition, headers=list(record.headers.items())
                     )
                     for record in records
                 ]
-                return [_appended_ms(one) for one in await asyncio.gather(*sent)]
+                stood = await asyncio.gather(*sent)
+        return [one.timestamp if one.timestamp_type == _LOG_APPEND_TIME else None for one in stood]
 
     def _answering(self) -> AbstractContextManager[None]:
         return answering(self._address)
@@ -403,12 +399,10 @@ class KafkaClient:
         Raises:
             BrokerError: a topic does not exist, or the cluster is gone.
         """
-        places = []
-        for topic in topics:
-            count = await self.partitions(topic)
-            if count is None:
-                raise BrokerError(f"the cluster at {self._address} has no topic {topic}; has a worker been started?")
-            places += [TopicPartition(topic, p) for p in range(count)]
+        states = await self.describe(topics)
+        if missing := [topic for topic in topics if topic not in states]:
+            raise BrokerError(f"the cluster at {self._address} has no topic {missing[0]}; has a worker been started?")
+        places = [TopicPartition(topic, p) for topic in topics for p in range(states[topic].partitions)]
         consumer = AIOKafkaConsumer(
             **self._cluster.options, group_id=None, auto_offset_reset="earliest", enable_auto_commit=False
         )
@@ -442,11 +436,7 @@ class KafkaClient:
         Raises:
             BrokerError: not every leader answered in time.
         """
-        with self._answering():
-            async with asyncio.timeout(ENDS_SECONDS):
-                asked = [TopicPartition(*place) for place in places]
-                found: Mapping[TopicPartition, int] = await self._idle.end_offsets(asked)
-        return found
+        return await self._offsets(self._idle.end_offsets, places)
 
     async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin now, as their leaders say.
@@ -454,15 +444,14 @@ class KafkaClient:
         Raises:
             BrokerError: not every leader answered in time.
         """
+        return await self._offsets(self._idle.beginning_offsets, places)
+
+    async def _offsets(self, ask: Callable[..., Any], places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        for topic in {place.topic for place in places}:  # else aiokafka learns of one new topic in 0.1 s
+            self._idle._client.add_topic(topic)
         with self._answering():
             async with asyncio.timeout(ENDS_SECONDS):
-                wanted = [TopicPartition(*place) for place in places]
-                found: Mapping[TopicPartition, int] = await self._idle.beginning_offsets(wanted)
-        return found
-
-
-def _appended_ms(sent: RecordMetadata) -> int | None:
-    return sent.timestamp if sent.timestamp_type == _LOG_APPEND_TIME else None
+                return dict(await ask([TopicPartition(*place) for place in places]))
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
@@ -475,8 +464,7 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
     """Return the partitions of a member of a stable group; none while the group is being rebalanced."""
     if not assignment:
         return frozenset()
-    places = ConsumerProtocolMemberAssignment.decode(assignment).partitions()
-    return frozenset(TopicPartition(topic, partition) for topic, partition in places)
+    return frozenset(TopicPartition(*at) for at in ConsumerProtocolMemberAssignment.decode(assignment).partitions())
 
 
 async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
@@ -484,3 +472,58 @@ async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int])
         if await consumer.position(tp) < end:
             return False
     return True
+
+
+CONNECT_SECONDS = 10.0
+"""Time that an impatient client waits for a broker that takes its connection and says nothing."""
+
+
+@asynccontextmanager
+async def connect(broker: Broker, embedded: Client | None = None, *, patient: bool = False) -> AsyncIterator[Client]:
+    """A client of the broker that a plan names.
+
+    Args:
+        broker: the cluster.
+        embedded: the client of the embedded log of this process, for `memory://`.
+        patient: what is published waits for a broker that is gone, as long as it takes, and stands once in the log.
+
+    Raises:
+        ConfigError: a certificate or a secret cannot be read, or the cluster does not let us in with it.
+        OutageError: the cluster cannot be reached.
+        BrokerError: the embedded log is asked for where there is none.
+    """
+    if broker.is_embedded:
+        if embedded is None:
+            raise BrokerError("the embedded log lives inside the worker's process; no other process can reach it")
+        yield embedded
+        return
+    cluster = Cluster.of(broker)
+    kind = PatientProducer if patient else AIOKafkaProducer
+    producer = kind(
+        **cluster.options,
+        acks="all",  # what is acknowledged is read back at once: claims and origins depend on it
+        linger_ms=5,
+        max_request_size=BATCH_BYTES,
+        max_batch_size=1 << 18,
+    )
+    admin = AIOKafkaAdminClient(**cluster.options)
+    idle = AIOKafkaConsumer(**cluster.options, group_id=None, enable_auto_commit=False)
+    try:
+        try:
+            async with asyncio.timeout(None if patient else CONNECT_SECONDS):
+                await producer.start()
+                await admin.start()
+                await idle.start()
+        except (KafkaError, OSError) as error:
+            refused = not_allowed(cluster.address, error) or await diagnose(cluster)
+            if refused is not None:
+                raise refused from None
+            why = f"{error}" if f"{error}" else f"nothing came for {CONNECT_SECONDS:g} s"
+            words = f"no Kafka answers at {cluster.address}: {why}; is it up? `stream-dp kafka status`"
+            raise OutageError(words) from None
+        yield KafkaClient(cluster, producer, admin, idle, None if patient else PUBLISH_SECONDS)
+    finally:
+        await asyncio.sleep(0)  # a task of the consumer that is cancelled before it ran hides the error that ends us
+        await idle.stop()
+        await admin.close()
+        await producer.stop()

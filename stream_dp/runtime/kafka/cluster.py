@@ -99,14 +99,13 @@ class Cluster:
 
 
 def warn_of_open(warnings: Sequence[str]) -> None:
-    """Say what is to be said of secrets, each once."""
+    """Say what is to be said of secrets, each once, however often a cluster is connected to."""
     for words in warnings:
         _warn(words)
 
 
 @cache
 def _warn(words: str) -> None:
-    """Say it once, however often a cluster is connected to."""
     log.warning("%s", words)
 
 
@@ -120,19 +119,19 @@ def read_secret(secret: Secret, environ: Mapping[str, str] | None = None) -> str
     Raises:
         ConfigError: it cannot be read, or is empty.
     """
-    if secret.file is None:
-        found = (os.environ if environ is None else environ).get(secret.env)
-        if found is None:
-            raise ConfigError([Fault(secret.place, f"the environment variable {secret.env} is not set")])
-    else:
-        try:
+    try:
+        if secret.file is None:
+            found = (os.environ if environ is None else environ)[secret.env]
+        else:
             found = secret.file.read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as error:
-            raise ConfigError([Fault(secret.place, f"cannot read {secret.file}: {error.strerror}")]) from None
-        except UnicodeDecodeError:
-            raise ConfigError([Fault(secret.place, f"{secret.file} is not text in UTF-8")]) from None
+    except KeyError:
+        raise ConfigError(f"the environment variable {secret.env} is not set", secret.place) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {secret.file}: {error.strerror}", secret.place) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{secret.file} is not text in UTF-8", secret.place) from None
     if not found:
-        raise ConfigError([Fault(secret.place, f"{secret.file or secret.env} is empty")])
+        raise ConfigError(f"{secret.file or secret.env} is empty", secret.place)
     return found
 
 

@@ -11,15 +11,20 @@ from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, history, plan_holding
-from stream_dp.control.grants import Grant, Order, UnknownGrant, Withdrawal, check_grant, grant_key
+from stream_dp.control.grant_records import Grant, Order, UnknownGrant, Withdrawal, check_grant, grant_key
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import MESSAGE_BYTES
 
 
 class SettingsLog:
-    """The settings of an application, as far as its control topic was read."""
+    """The settings of an application, as far as its control topic was read.
+
+    Attributes:
+        place: the partition in which they stand.
+    """
 
     def __init__(self, plan: Plan, client: Client) -> None:
         """Set up the log; nothing is read yet.
@@ -28,15 +33,10 @@ class SettingsLog:
             plan: the application.
             client: a client of its broker.
         """
-        self._place = TopicPartition(Topics.of(plan).control, 0)
+        self.place = TopicPartition(Topics.of(plan).control, 0)
         self._client = client
         self._read_to = 0
         self._records: list[Posted] = []
-
-    @property
-    def place(self) -> TopicPartition:
-        """The partition in which they stand."""
-        return self._place
 
     @property
     def known(self) -> list[Posted]:
@@ -56,14 +56,17 @@ class SettingsLog:
             BrokerError: the cluster does not answer.
         """
         if end is None:
-            if await self._client.partitions(self._place.topic) is None:
+            if await self._client.partitions(self.place.topic) is None:
                 return False
-            end = (await self._client.ends([self._place])).get(self._place, 0)
+            end = (await self._client.ends([self.place])).get(self.place, 0)
         before = len(self._records)
         if end > self._read_to:
-            since = {self._place: self._read_to}
-            async for record in self._client.follow([self._place.topic], until_end=True, since=since):
-                self._take(record)
+            since = {self.place: self._read_to}
+            async for record in self._client.follow([self.place.topic], until_end=True, since=since):
+                if record.offset >= self._read_to:
+                    posted = decode_posted(record.key, record.value)
+                    self._records += [] if posted is None else [posted]
+                    self._read_to = record.offset + 1
             self._read_to = max(end, self._read_to)
         return len(self._records) > before
 
@@ -90,15 +93,9 @@ class SettingsLog:
         if posted.number != len(self.known) + 1:
             return False
         key = SETTINGS + f"{posted.number}/{uuid.uuid4()}".encode()
-        await self._client.publish([Outgoing(self._place.topic, self._place.partition, key, value)])
+        await self._client.publish([Message(self.place.topic, key, value, self.place.partition)])
         await self.read()
         return self.known[posted.number - 1 :][:1] == [posted]
-
-    def _take(self, record: Any) -> None:
-        if record.offset >= self._read_to:
-            posted = decode_posted(record.key, record.value)
-            self._records += [] if posted is None else [posted]
-            self._read_to = record.offset + 1
 
 
 async def read_history(plan: Plan, client: Client) -> list[Posted]:
@@ -140,14 +137,14 @@ log = logging.getLogger("stream_dp.control")
 
 async def write_grant(plan: Plan, client: Client, wanted: Grant) -> None:
     """Write a grant that was checked against the plan to the application's control topic."""
-    record = Outgoing(Topics.of(plan).control, 0, wanted.key(), wanted.model_dump_json().encode())
+    record = Message(Topics.of(plan).control, wanted.key(), wanted.model_dump_json().encode())
     await client.publish([record])
 
 
 async def withdraw_grant(plan: Plan, client: Client, order: Order) -> None:
     """Let a grant that waits for its time be forgotten: a record in the place of the grant's."""
     key = grant_key(order.audience, order.id)
-    await client.publish([Outgoing(Topics.of(plan).control, 0, key, Withdrawal().model_dump_json().encode())])
+    await client.publish([Message(Topics.of(plan).control, key, Withdrawal().model_dump_json().encode())])
 
 
 async def known_grants(plan: Plan, client: Client) -> list[Order]:

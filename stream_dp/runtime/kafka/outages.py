@@ -8,7 +8,7 @@ import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from aiokafka import errors
@@ -215,6 +215,14 @@ def is_silence(error: KafkaError | OSError) -> bool:
     return isinstance(error, OSError | KafkaTimeoutError) or bool(error.retriable)
 
 
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Return the answer to a query of the broker, repeated until there is one."""
+    while True:
+        with suppress(OutageError):
+            return await ask()
+        await asyncio.sleep(RETRY_SECONDS)
+
+
 class Outage:
     """Outage of the broker, as the parts of a worker that wait for it know it together.
 
@@ -254,11 +262,7 @@ class Outage:
             BrokerError: it refuses.
         """
         async with self.waiting():
-            while True:
-                try:
-                    return await ask()
-                except OutageError:
-                    await asyncio.sleep(RETRY_SECONDS)
+            return await patiently(ask)
 
     @property
     def is_silent(self) -> bool:

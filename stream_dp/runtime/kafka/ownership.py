@@ -22,18 +22,20 @@ former one goes by that.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.kafka.client import Client, Outgoing
-from stream_dp.runtime.kafka.deletions import Deleted, deleted, lost_topics
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.topic_checks import Deleted, deleted, lost_topics
 from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import CLAIM
+from stream_dp.runtime.key_file import key_fault
 from stream_dp.version import STATE_FORM, __version__
+from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import MESSAGE_BYTES
 
 
@@ -102,7 +104,6 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         ConfigError: the topic of the claims holds something else.
     """
     topics = Topics.of(plan)
-    await _check_unclaimed(plan, client)
     await client.create([topics.owners])
     owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
     names = {spec.name for spec in specs}
@@ -117,6 +118,7 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         last = own[-1] if own else Claim(*owner, {}, -1, form=STATE_FORM)
         _check_form(last)
         present = await client.describe(list(names))
+        await _check_unclaimed(plan, client, set(topics.changelogs) & present.keys() - held.keys())
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
         lost = deleted({name: former[name].id for name in names if name in former}, present)
@@ -145,7 +147,7 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
                 f"application {plan.id!r} has had {len(claim.topics)} topics, more than one claim can name; give it "
                 "another name, or take views out of it"
             )
-        await client.publish([Outgoing(owners, 0, key, encoded)])
+        await client.publish([Message(owners, key, encoded)])
         log, _ = await _read(owners, client)
         held = _holders(log)
         if all(topic in held and held[topic].claim.owner == owner for topic in claim.topics):
@@ -173,15 +175,10 @@ async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Lif
     others = sorted({o.key_id for one in held.values() if (o := one.claim.owner).application == owner.application})
     if others and not found:
         which = "another key file" if owner.key_id else "a key file, and it is not there"
-        raise ConfigError(
-            [
-                Fault(
-                    "key_file",
-                    f"the topics of application {owner.application!r} are claimed with {which}: its first key is "
-                    f"{others[0]}. Put that file back. If it is lost for good, `stream-dp keys retire FILE "
-                    f"{others[0]}` makes a new one; windows of lost keys are never sharpened again",
-                )
-            ]
+        raise key_fault(
+            f"the topics of application {owner.application!r} are claimed with {which}: its first key is {others[0]}. "
+            f"Put that file back. If it is lost for good, `stream-dp keys retire FILE {others[0]}` makes a new one; "
+            "windows of lost keys are never sharpened again"
         )
     return found
 
@@ -206,7 +203,7 @@ def _check_form(claim: Claim) -> None:
         )
 
 
-async def _check_unclaimed(plan: Plan, client: Client) -> None:
+async def _check_unclaimed(plan: Plan, client: Client, changelogs: Iterable[str]) -> None:
     """Make sure that changelogs that no claim names were not written by a version that claimed nothing.
 
     In those of a version that claims, a worker has written the row of its claim in every partition before all others.
@@ -214,12 +211,7 @@ async def _check_unclaimed(plan: Plan, client: Client) -> None:
     Raises:
         ConfigError: one of these wrote them.
     """
-    topics = Topics.of(plan)
-    present = dict(await client.describe([topics.owners.name, *topics.changelogs]))
-    held: Mapping[str, Placed] = {}
-    if present.pop(topics.owners.name, None) is not None:
-        held = _holders((await _read(topics.owners.name, client))[0])
-    for name in sorted(present.keys() - held.keys()):
+    for name in sorted(changelogs):
         keys = {record.key == CLAIM async for record in client.follow([name], until_end=True)}
         if keys == {False}:
             raise ConfigError(
@@ -319,7 +311,7 @@ def _superseded(log: list[Placed], key: bytes) -> list[bytes]:
 
 
 async def _withdraw(owners: str, client: Client, keys: list[bytes]) -> None:
-    await client.publish([Outgoing(owners, 0, key, None) for key in keys])
+    await client.publish([Message(owners, key, None) for key in keys])
 
 
 def _check(plan: Plan, owner: Owner, held: Mapping[str, Placed]) -> None:

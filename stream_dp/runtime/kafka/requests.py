@@ -1,11 +1,11 @@
-"""Requests that aiokafka does not know as they are needed: topic ids, dismissals, ends of groups, rights."""
+"""Requests that aiokafka does not know as they are needed: topic ids, dismissals, several rights at once, settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from aiokafka.protocol.admin import CreateAclsRequest_v1, DescribeAclsRequest_v1
+from aiokafka.protocol.admin import CreateAclsRequest_v1, DescribeAclsRequest
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Array,
@@ -32,168 +32,124 @@ _SET = 0
 _ANY, _ALL, _CLUSTER = 1, 2, 4
 _TAGS = ("tags", TaggedFields)
 _ID = (("id_high", Int64), ("id_low", Int64))
+_TEXT = String("utf-8")
 
 
-class _TopicsResponse(Response):
-    API_KEY = 3
-    API_VERSION = 10
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32), ("host", CompactString()), ("port", Int32), ("rack", CompactString()), _TAGS
-            ),
-        ),
-        ("cluster_id", CompactString()),
-        ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("name", CompactString()),
-                *_ID,
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", CompactArray(Int32)),
-                        ("isr", CompactArray(Int32)),
-                        ("offline_replicas", CompactArray(Int32)),
-                        _TAGS,
-                    ),
-                ),
-                ("authorized_operations", Int32),
-                _TAGS,
-            ),
-        ),
-        ("authorized_operations", Int32),
-        _TAGS,
-    )
+def _form(key: int, version: int, asked: Schema, answered: Schema, *, flexible: bool = False) -> Any:
+    """Return the class of a request in one version, which knows the class of its answer."""
+    same = {"API_KEY": key, "API_VERSION": version}
+    answer = type("Answer", (Response,), {**same, "SCHEMA": answered})
+    form = {**same, "FLEXIBLE_VERSION": flexible, "RESPONSE_TYPE": answer, "SCHEMA": asked}
+    return type("Form", (RequestStruct,), form)
 
 
-class _TopicsRequest(RequestStruct):
-    API_KEY = 3
-    API_VERSION = 10
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _TopicsResponse
-    SCHEMA = Schema(
+def _all(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names]
+
+
+_BROKERS = CompactArray(
+    ("node_id", Int32), ("host", CompactString()), ("port", Int32), ("rack", CompactString()), _TAGS
+)
+_PARTITIONS = CompactArray(
+    ("error_code", Int16),
+    *_all(Int32, "partition", "leader", "leader_epoch"),
+    *_all(CompactArray(Int32), "replicas", "isr", "offline_replicas"),
+    _TAGS,
+)
+_TOPICS = CompactArray(
+    *(("error_code", Int16), ("name", CompactString()), *_ID, ("is_internal", Boolean)),
+    *(("partitions", _PARTITIONS), ("authorized_operations", Int32), _TAGS),
+)
+_Topics = _form(
+    3,
+    10,
+    Schema(
         ("topics", CompactArray(*_ID, ("name", CompactString()), _TAGS)),
-        ("allow_auto_topic_creation", Boolean),
-        ("include_cluster_authorized_operations", Boolean),
-        ("include_topic_authorized_operations", Boolean),
+        *_all(Boolean, "allow_auto_topic_creation", "include_cluster_authorized_operations"),
+        *_all(Boolean, "include_topic_authorized_operations"),
         _TAGS,
-    )
-
-
-class TopicsRequest(Request[_TopicsRequest]):
-    """Request for topics with their ids and partitions: Metadata, version 10 (Kafka 2.8)."""
-
-    API_KEY: ClassVar[int] = 3
-
-    def __init__(self, topics: Iterable[str]) -> None:
-        """Set up the request.
-
-        Args:
-            topics: the names.
-        """
-        self._topics = list(topics)
-
-    def build(self, request_struct_class: type[_TopicsRequest]) -> _TopicsRequest:
-        """The request as it is sent; no topic is created by asking."""
-        return request_struct_class([(0, 0, name, {}) for name in self._topics], False, False, False, {})
-
-
-class _DismissalResponse(Response):
-    API_KEY = 13
-    API_VERSION = 3
-    SCHEMA = Schema(
+    ),
+    Schema(
+        *(("throttle_time_ms", Int32), ("brokers", _BROKERS), ("cluster_id", CompactString())),
+        *(("controller_id", Int32), ("topics", _TOPICS), ("authorized_operations", Int32), _TAGS),
+    ),
+    flexible=True,
+)
+_Dismissal = _form(
+    13,
+    3,
+    Schema(("group", _TEXT), ("members", Array(("member_id", _TEXT), ("group_instance_id", _TEXT)))),
+    Schema(
         ("throttle_time_ms", Int32),
         ("error_code", Int16),
+        ("members", Array(("member_id", _TEXT), ("group_instance_id", _TEXT), ("error_code", Int16))),
+    ),
+)
+_CONFIGS = Array(("name", _TEXT), ("operation", Int8), ("value", _TEXT))
+_Settings = _form(
+    44,
+    0,
+    Schema(
+        ("resources", Array(("resource_type", Int8), ("resource_name", _TEXT), ("configs", _CONFIGS))),
+        ("validate_only", Boolean),
+    ),
+    Schema(
+        ("throttle_time_ms", Int32),
         (
-            "members",
-            Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8")), ("error_code", Int16)),
+            "responses",
+            Array(("error_code", Int16), ("error_message", _TEXT), ("resource_type", Int8), ("resource_name", _TEXT)),
         ),
-    )
+    ),
+)
 
 
-class _Dismissal(RequestStruct):
-    API_KEY = 13
-    API_VERSION = 3
-    RESPONSE_TYPE = _DismissalResponse
-    SCHEMA = Schema(
-        ("group", String("utf-8")),
-        ("members", Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8")))),
-    )
+class OneVersion(Request[RequestStruct]):
+    """A request that is sent in one version, or not at all."""
+
+    API_KEY: int = -1  # each has its own
+
+    def __init__(self, made: Any) -> None:
+        self.API_KEY, self._CLASSES, self._made = made.API_KEY, (type(made),), made
+
+    def build(self, request_struct_class: Any) -> Any:
+        """The request as it is sent."""
+        del request_struct_class
+        return self._made
 
 
-class Dismissal(Request[_Dismissal]):
+def topics_request(topics: Iterable[str]) -> OneVersion:
+    """Ask for topics with their ids and partitions, and create none: Metadata, version 10 (Kafka 2.8)."""
+    return OneVersion(_Topics([(0, 0, name, {}) for name in topics], False, False, False, {}))
+
+
+def dismissal(group: str, instance: str) -> OneVersion:
     """Take a static member out of a group, by its instance id: LeaveGroup, version 3 (Kafka 2.4)."""
-
-    API_KEY: ClassVar[int] = 13
-
-    def __init__(self, group: str, instance: str) -> None:
-        """Set up the request.
-
-        Args:
-            group: the group.
-            instance: the instance id of its member.
-        """
-        self._group = group
-        self._instance = instance
-
-    def build(self, request_struct_class: type[_Dismissal]) -> _Dismissal:
-        """The request as it is sent."""
-        return request_struct_class(self._group, [("", self._instance)])
+    return OneVersion(_Dismissal(group, [("", instance)]))
 
 
-class RightsRequest(Request[CreateAclsRequest_v1]):
+def settings_request(topic: str, settings: Mapping[str, str]) -> OneVersion:
+    """Change some settings of a topic, not the others: IncrementalAlterConfigs, version 0 (Kafka 2.3)."""
+    configs = [(name, _SET, value) for name, value in settings.items()]
+    return OneVersion(_Settings([(RESOURCES["topic"], topic, configs)], False))
+
+
+def rights_request(rights: Iterable[Right]) -> OneVersion:
     """Give accounts rights, from any host: CreateAcls, version 1 (Kafka 2.0). One that is there already stays."""
-
-    API_KEY: ClassVar[int] = 30
-
-    def __init__(self, rights: Iterable[Right]) -> None:
-        """Set up the request.
-
-        Args:
-            rights: what to give.
-        """
-        self._rights = list(rights)
-
-    def build(self, request_struct_class: type[CreateAclsRequest_v1]) -> CreateAclsRequest_v1:
-        """The request as it is sent."""
-        return request_struct_class(
-            [
-                (
-                    RESOURCES[right.resource],
-                    right.name,
-                    _PREFIXED if right.prefixed else _LITERAL,
-                    right.principal,
-                    "*",
-                    OPERATIONS[right.operation],
-                    _ALLOW,
-                )
-                for right in self._rights
-            ]
-        )
+    patterns = {False: _LITERAL, True: _PREFIXED}
+    wanted = [
+        (RESOURCES[kind], name, patterns[prefixed], principal, "*", OPERATIONS[operation], _ALLOW)
+        for principal, kind, name, operation, prefixed in rights
+    ]
+    return OneVersion(CreateAclsRequest_v1(wanted))
 
 
-class EntriesRequest(Request[DescribeAclsRequest_v1]):
-    """All entries of the authorizer: DescribeAcls, version 1 (Kafka 2.0)."""
-
-    API_KEY: ClassVar[int] = 29
-
-    def build(self, request_struct_class: type[DescribeAclsRequest_v1]) -> DescribeAclsRequest_v1:
-        """The request as it is sent."""
-        return request_struct_class(_ANY, None, _ANY, None, None, _ANY, _ANY)
+def entries_request() -> DescribeAclsRequest:
+    """Ask for all entries of the authorizer."""
+    return DescribeAclsRequest(_ANY, None, _ANY, None, None, _ANY, _ANY)
 
 
 def entries_of(answer: Any) -> list[AclEntry]:
-    """The entries in the answer to an `EntriesRequest`; what no right here is about is left out."""
+    """The entries in the answer to an `entries_request`; what no right here is about is left out."""
     resources = {number: name for name, number in RESOURCES.items()} | {_CLUSTER: "cluster"}
     operations = {number: name for name, number in OPERATIONS.items()} | {_ALL: "All"}
     return [
@@ -204,95 +160,3 @@ def entries_of(answer: Any) -> list[AclEntry]:
         for principal, host, operation, permission in entries
         if kind in resources and operation in operations
     ]
-
-
-class _GroupsEndResponse(Response):
-    API_KEY = 42
-    API_VERSION = 0
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("results", Array(("group", String("utf-8")), ("error_code", Int16))),
-    )
-
-
-class _GroupsEnd(RequestStruct):
-    API_KEY = 42
-    API_VERSION = 0
-    RESPONSE_TYPE = _GroupsEndResponse
-    SCHEMA = Schema(("groups", Array(String("utf-8"))))
-
-
-class GroupEnd(Request[_GroupsEnd]):
-    """Delete a group without members, and what it has committed: DeleteGroups, version 0 (Kafka 1.1)."""
-
-    API_KEY: ClassVar[int] = 42
-
-    def __init__(self, group: str) -> None:
-        """Set up the request.
-
-        Args:
-            group: the group.
-        """
-        self._group = group
-
-    def build(self, request_struct_class: type[_GroupsEnd]) -> _GroupsEnd:
-        """The request as it is sent."""
-        return request_struct_class([self._group])
-
-
-class _SettingsResponse(Response):
-    API_KEY = 44
-    API_VERSION = 0
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "responses",
-            Array(
-                ("error_code", Int16),
-                ("error_message", String("utf-8")),
-                ("resource_type", Int8),
-                ("resource_name", String("utf-8")),
-            ),
-        ),
-    )
-
-
-class _Settings(RequestStruct):
-    API_KEY = 44
-    API_VERSION = 0
-    RESPONSE_TYPE = _SettingsResponse
-    SCHEMA = Schema(
-        (
-            "resources",
-            Array(
-                ("resource_type", Int8),
-                ("resource_name", String("utf-8")),
-                (
-                    "configs",
-                    Array(("name", String("utf-8")), ("operation", Int8), ("value", String("utf-8"))),
-                ),
-            ),
-        ),
-        ("validate_only", Boolean),
-    )
-
-
-class SettingsRequest(Request[_Settings]):
-    """Change some settings of a topic, not the others: IncrementalAlterConfigs, version 0 (Kafka 2.3)."""
-
-    API_KEY: ClassVar[int] = 44
-
-    def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Set up the request.
-
-        Args:
-            topic: its name.
-            settings: what is set.
-        """
-        self._topic = topic
-        self._settings = settings
-
-    def build(self, request_struct_class: type[_Settings]) -> _Settings:
-        """The request as it is sent."""
-        configs = [(name, _SET, value) for name, value in self._settings.items()]
-        return request_struct_class([(RESOURCES["topic"], self._topic, configs)], False)

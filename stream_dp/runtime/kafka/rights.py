@@ -10,12 +10,13 @@ Whoever may read or write may also describe, and a producer that may write to a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from shlex import quote
 from typing import Literal, NamedTuple
 
 from stream_dp.config.plan import Plan
-from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
+from stream_dp.runtime.kafka.topics import Topics, sources_of
 
 Resource = Literal["topic", "group", "transactional-id"]
 Operation = Literal["Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs"]
@@ -96,7 +97,6 @@ def worker_rights(plan: Plan, principal: str) -> list[Right]:
         principal: the account of its workers, as the cluster calls it: "User:name".
     """
     topics = Topics.of(plan)
-    changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
     written_only = {topics.accounts, topics.status, *(source.dead_letter_topic for source in sources_of(plan).values())}
     rekeyed = {topics.rekeyed(source) for source in topics.rekeyed_sources}
     lists = [topic for view in plan.views.values() for topic in view.kind.topics]
@@ -107,7 +107,7 @@ def worker_rights(plan: Plan, principal: str) -> list[Right]:
         operations += ["Delete"] if name in rekeyed else []
         rights += [Right(principal, "topic", name, operation) for operation in operations]
     rights.append(Right(principal, "group", plan.id, "Read"))
-    for changelog in changelogs:
+    for changelog in topics.changelogs:
         rights.append(Right(principal, "group", f"{changelog}-claims", "Read"))
         rights.append(Right(principal, "transactional-id", f"{changelog}-", "Write", prefixed=True))
     return list(dict.fromkeys(rights))
@@ -132,6 +132,22 @@ def reader_groups(plan: Plan, audience: str) -> str:
     return f"{plan.id}.{audience}."
 
 
+def gateway_rights(plan: Plan, principal: str) -> list[Right]:
+    """Return the rights of the readers' gateway: the release topics of every audience, and nothing else.
+
+    Args:
+        plan: the application.
+        principal: the account of the gateway.
+    """
+    return [Right(principal, "topic", name, "Read") for name in _released(plan)]
+
+
+def _released(plan: Plan) -> list[str]:
+    """Return the release topics of all audiences."""
+    topics = Topics.of(plan)
+    return [topics.release(view.name, audience) for view in plan.views.values() for audience in view.audiences]
+
+
 def operator_rights(plan: Plan, principal: str) -> list[Right]:
     """Return the rights for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`, for any audience.
 
@@ -140,8 +156,7 @@ def operator_rights(plan: Plan, principal: str) -> list[Right]:
         principal: the account of the operators.
     """
     topics = Topics.of(plan)
-    released = [topics.release(view.name, audience) for view in plan.views.values() for audience in view.audiences]
-    read = [topics.control, topics.accounts, topics.status, *released]
+    read = [topics.control, topics.accounts, topics.status, *_released(plan)]
     return [
         *(Right(principal, "topic", name, "Read") for name in read),
         Right(principal, "topic", topics.control, "Write"),
@@ -166,7 +181,8 @@ def rights_of(
     readers: Iterable[tuple[str, str]] = (),
     operators: Iterable[str] = (),
     producers: Iterable[str] = (),
-) -> Iterator[Right]:
+    gateways: Iterable[str] = (),
+) -> list[Right]:
     """The rights of several accounts, each right once.
 
     Args:
@@ -175,17 +191,14 @@ def rights_of(
         readers: audiences, each with the account of its readers.
         operators: accounts of operators.
         producers: accounts of producers.
+        gateways: accounts of gateways.
     """
-    found: dict[Right, None] = {}
-    for worker in workers:
-        found |= dict.fromkeys(worker_rights(plan, worker))
-    for audience, reader in readers:
-        found |= dict.fromkeys(reader_rights(plan, audience, reader))
-    for operator in operators:
-        found |= dict.fromkeys(operator_rights(plan, operator))
-    for producer in producers:
-        found |= dict.fromkeys(producer_rights(plan, producer))
-    yield from found
+    found = [worker_rights(plan, name) for name in workers]
+    found += [reader_rights(plan, audience, name) for audience, name in readers]
+    found += [operator_rights(plan, name) for name in operators]
+    found += [producer_rights(plan, name) for name in producers]
+    found += [gateway_rights(plan, name) for name in gateways]
+    return list(dict.fromkeys(chain.from_iterable(found)))
 
 
 def commands(rights: Iterable[Right], address: str) -> list[str]:

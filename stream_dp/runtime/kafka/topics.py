@@ -41,58 +41,44 @@ class TopicSpec:
     replication: int = AS_THE_CLUSTER_DOES
 
 
-@dataclass(frozen=True, slots=True)
 class Topics:
     """The topics of an application."""
 
-    app: str
-    """The application's id."""
-    partitions: int
-    erase_within_ms: int
-    made: TopicsPlan
-    rekeyed_sources: tuple[str, ...] = ()
-    """Names of the sources that are not keyed by user."""
+    def __init__(
+        self, app: str, partitions: int, erase_within_ms: int, made: TopicsPlan, rekeyed_sources: tuple[str, ...] = ()
+    ) -> None:
+        """Name the topics.
+
+        Args:
+            app: the application's id.
+            partitions: of the topics between its agents.
+            erase_within_ms: the time within which exact counts are gone from them.
+            made: what all topics have in common.
+            rekeyed_sources: names of the sources that are not keyed by user.
+        """
+        self.app, self.partitions, self.erase_within_ms, self.made = app, partitions, erase_within_ms, made
+        self.rekeyed_sources = rekeyed_sources
+        self.ticks = f"{app}-ticks"
+        """Ticks: the wall clock and the ends of the sources, one per partition and second."""
+        self.partials = f"{app}-partials"
+        """Exact counts of one partition, bucket and window, on their way to the merge agent."""
+        self.merged = f"{app}-merged"
+        """Exact counts of one bucket and window, on their way to the release agent."""
+        self.control = f"{app}-control"
+        """Topic of grants and settings from operators; one partition."""
+        self.orders = f"{app}-orders"
+        """Checked control messages, a copy for every partition."""
+        self.accounts = f"{app}-accounts"
+        """Topic of the entries of all ledgers, for operators; one partition."""
+        self.status = f"{app}-status"
+        """Topic of the status of workers and their partitions, for operators; one partition."""
+        self.changelogs = [self.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
 
     @classmethod
     def of(cls, plan: Plan) -> Topics:
         """The topics of a plan's application."""
         rekeyed = tuple(source.name for source in sources_of(plan).values() if source.key_field is not None)
         return cls(plan.id, plan.partitions, plan.erase_within_ms, plan.topics, rekeyed)
-
-    @property
-    def ticks(self) -> str:
-        """Ticks: the wall clock and the ends of the sources, one per partition and second."""
-        return f"{self.app}-ticks"
-
-    @property
-    def partials(self) -> str:
-        """Exact counts of one partition, bucket and window, on their way to the merge agent."""
-        return f"{self.app}-partials"
-
-    @property
-    def merged(self) -> str:
-        """Exact counts of one bucket and window, on their way to the release agent."""
-        return f"{self.app}-merged"
-
-    @property
-    def control(self) -> str:
-        """Topic of grants and settings from operators; one partition."""
-        return f"{self.app}-control"
-
-    @property
-    def orders(self) -> str:
-        """Checked control messages, a copy for every partition."""
-        return f"{self.app}-orders"
-
-    @property
-    def accounts(self) -> str:
-        """Topic of the entries of all ledgers, for operators; one partition."""
-        return f"{self.app}-accounts"
-
-    @property
-    def status(self) -> str:
-        """Topic of the status of workers and their partitions, for operators; one partition."""
-        return f"{self.app}-status"
 
     @property
     def owners(self) -> TopicSpec:
@@ -124,11 +110,6 @@ class Topics:
     def changelog(self, table: str) -> str:
         """The changelog of a table, named as Faust names it."""
         return f"{self.app}-{table}-changelog"
-
-    @property
-    def changelogs(self) -> list[str]:
-        """The changelogs of all tables."""
-        return [self.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
 
     def partial_partition(self, view: str, start_ms: int, bucket: int) -> int:
         """Where the partials of a bucket meet."""
@@ -215,8 +196,3 @@ def counted_in(plan: Plan) -> dict[str, SourcePlan]:
     """The same, by the topics in which they are counted."""
     topics = Topics.of(plan)
     return {topics.counted(source): source for source in sources_of(plan).values()}
-
-
-def rekeyed_of(plan: Plan) -> dict[str, SourcePlan]:
-    """Those of them that are not keyed by user, by their own topics."""
-    return {topic: source for topic, source in sources_of(plan).items() if source.key_field is not None}

@@ -21,14 +21,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+from aiokafka.errors import InvalidProducerEpoch, KafkaTimeoutError, ProducerFenced, UnknownTopicOrPartitionError
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from stream_dp.errors import StreamDPError
+from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.runtime.kafka.outages import answering
 from stream_dp.windows.effects import Message
+from stream_dp.windows.encoding import BATCH_BYTES
 
 RENEWAL_SECONDS = 3600.0
 CLAIM = b"\x00claim"
@@ -118,20 +125,129 @@ class PatientProducer(AIOKafkaProducer):
 
     async def send(self, topic: str, *args: Any, **options: Any) -> asyncio.Future[Any]:
         """See `AIOKafkaProducer`; returns when there is room for the record."""
-        self.client.add_topic(topic)
-        while True:
-            try:
-                sent: asyncio.Future[Any] = await super().send(topic, *args, **options)
-            except _NOT_TAKEN:
-                continue
-            return sent
+        return await self._taken(topic, partial(super().send, topic, *args, **options))
 
     async def send_batch(self, batch: Any, topic: str, **options: Any) -> asyncio.Future[Any]:
         """See `AIOKafkaProducer`; returns when there is room for the batch."""
+        return await self._taken(topic, partial(super().send_batch, batch, topic, **options))
+
+    async def _taken(self, topic: str, send: Callable[[], Awaitable[asyncio.Future[Any]]]) -> asyncio.Future[Any]:
         self.client.add_topic(topic)
         while True:
-            try:
-                sent: asyncio.Future[Any] = await super().send_batch(batch, topic, **options)
-            except _NOT_TAKEN:
-                continue
-            return sent
+            with suppress(*_NOT_TAKEN):
+                return await send()
+
+
+CLOSE_SECONDS = 5.0
+_FENCED = (ProducerFenced, InvalidProducerEpoch)
+
+
+class KafkaWriter:
+    """The writer of one partition on Kafka (`Writer`): idempotent batches under the epoch of its claim.
+
+    aiokafka lets a producer that has a transactional id write in transactions only. So one that lives as long as a
+    request asks for the epoch, and an idempotent one, to which it is handed, writes.
+    """
+
+    def __init__(self, cluster: Cluster, tp: TopicPartition, producer: PatientProducer) -> None:
+        self._cluster = cluster
+        self._tp = tp
+        self._producer = producer
+
+    @classmethod
+    async def claim(cls, cluster: Cluster, tp: TopicPartition) -> KafkaWriter:
+        """Become the next owner of a partition.
+
+        Args:
+            cluster: how the broker is reached.
+            tp: the partition of a changelog.
+
+        Raises:
+            OutageError: the broker does not answer.
+            AccessError: the account may not claim it.
+        """
+        async with _started(_owner(cluster, tp), cluster) as owner:
+            epoch = owner._txn_manager
+        producer = PatientProducer(
+            **cluster.options,
+            max_batch_size=BATCH_BYTES,
+            max_request_size=BATCH_BYTES,
+            linger_ms=0,
+        )
+        producer._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
+        await _start(producer, cluster)
+        return cls(cluster, tp, producer)
+
+    async def write(self, rows: Sequence[Row]) -> int:
+        """See `Writer`."""
+        sent, batch = [], _new_batch()
+        for key, value in rows:
+            if batch.append(timestamp=None, key=key, value=value) is None:
+                sent.append(await self._send(batch))
+                batch = _new_batch()
+                batch.append(timestamp=None, key=key, value=value)
+        sent.append(await self._send(batch))
+        results = await self._acknowledged(sent)
+        return int(results[-1].offset) + int(batch.record_count()) - 1
+
+    async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
+        """See `Writer`."""
+        sent = [
+            await self._producer.send(m.topic, m.value, m.key, m.partition, timestamp_ms, list(m.headers.items()))
+            for m in messages
+        ]
+        await self._acknowledged(sent)
+
+    async def _acknowledged(self, sent: Sequence[asyncio.Future[Any]]) -> list[Any]:
+        await asyncio.wait(sent)  # all of them, so that no failure behind the first one goes unread
+        try:
+            return [one.result() for one in sent]
+        except _FENCED as error:
+            raise lost(self._tp) from error
+
+    async def _send(self, batch: BatchBuilder) -> asyncio.Future[Any]:
+        batch.close()
+        sent: asyncio.Future[Any] = await self._producer.send_batch(batch, self._tp.topic, partition=self._tp.partition)
+        return sent
+
+    async def renew(self) -> None:
+        """See `Writer`. The transaction writes to no changelog: the offset of a group without members."""
+        epoch = self._producer._txn_manager
+        owner = _owner(self._cluster, self._tp)
+        owner._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
+        try:
+            async with _started(owner, self._cluster), owner.transaction():
+                await owner.send_offsets_to_transaction({self._tp: 0}, claims_group(self._tp.topic))
+        except _FENCED as error:
+            raise lost(self._tp) from error
+
+    async def close(self) -> None:
+        """See `Writer`. A broker that is gone does not hold it up."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._producer.stop(), CLOSE_SECONDS)
+
+
+def _new_batch() -> BatchBuilder:
+    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4)
+
+
+@asynccontextmanager
+async def _started(producer: AIOKafkaProducer, cluster: Cluster) -> AsyncIterator[AIOKafkaProducer]:
+    await _start(producer, cluster)
+    try:
+        yield producer
+    finally:
+        await producer.stop()
+
+
+async def _start(producer: AIOKafkaProducer, cluster: Cluster) -> None:
+    try:
+        with answering(cluster.address):
+            await producer.start()
+    except BaseException:
+        await producer.stop()
+        raise
+
+
+def _owner(cluster: Cluster, tp: TopicPartition) -> AIOKafkaProducer:
+    return AIOKafkaProducer(**cluster.options, transactional_id=f"{tp.topic}-{tp.partition}")

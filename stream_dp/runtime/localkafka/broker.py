@@ -3,21 +3,139 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import fcntl
 import os
 import re
+import secrets
+import socket
+import subprocess
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
+import msgspec
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from stream_dp.errors import BrokerError, ConfigError
-from stream_dp.runtime.localkafka.jars import cache_folder, fetch_jars, java_problem
-from stream_dp.runtime.localkafka.launch import launch, listens
-from stream_dp.runtime.localkafka.state import BrokerRun, StateFolder, terminate
+from stream_dp.runtime.localkafka.jars import cache_folder, fetch_jars, java_command, java_problem
+from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
+
+HOST = "127.0.0.1"
+"""The only address the local Kafka listens on."""
+
+
+class BrokerRun(msgspec.Struct, frozen=True):
+    """One run of the broker process, from its start on, as `run_file` has it.
+
+    Attributes:
+        pid: its process id; 0 until it is started.
+        marker: an argument of its command line that no other process has.
+        port: the port for clients.
+        controller_port: the port on which the node is its own controller.
+    """
+
+    pid: int
+    marker: str
+    port: int
+    controller_port: int
+
+    @property
+    def alive(self) -> bool:
+        """True if the process of this run, and not another one with its id, lives."""
+        return carries(self.pid, self.marker)
+
+    @property
+    def address(self) -> str:
+        """Where clients connect: "host:port"."""
+        return f"{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The files of one local Kafka."""
+
+    path: Path
+
+    @property
+    def data(self) -> Path:
+        """Where the topics are."""
+        return self.path / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """Log file of the broker; that of the run before is beside it, with `.1` at the end."""
+        return self.path / "kafka.log"
+
+    @property
+    def run_file(self) -> Path:
+        """Where the last run is recorded."""
+        return self.path / "broker.json"
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Make the folder, readable by its owner only, and hold it: a second start or stop waits for the first.
+
+        Raises:
+            BrokerError: the folder cannot be made or written to.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self.path / "lock").open("w")
+        except OSError as error:
+            raise BrokerError(f"the state folder {self.path} cannot be used: {error}") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def read_run(self) -> BrokerRun | None:
+        """The last run; None when there was none.
+
+        Raises:
+            BrokerError: its record is damaged.
+        """
+        try:
+            return msgspec.json.decode(self.run_file.read_bytes(), type=BrokerRun)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except msgspec.DecodeError as error:
+            raise BrokerError(f"{self.run_file} is damaged ({error}); remove it if no broker runs") from error
+
+    def write_run(self, run: BrokerRun) -> None:
+        """Record a run that has begun; a crash leaves the former record or this one, never half of it."""
+        fresh = self.path / "broker.json.new"
+        fresh.write_bytes(msgspec.json.encode(run))
+        fresh.replace(self.run_file)
+
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster whose topics are in the data folder, None while it was not formatted."""
+        try:
+            formatted = (self.data / "meta.properties").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        ids = (line.partition("=")[2].strip() for line in formatted.splitlines() if line.startswith("cluster.id="))
+        return next(ids, None)
+
+    def _log(self) -> str:
+        return self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
+
+    def said(self, words: str) -> bool:
+        """Return True if some words are in what the broker said since it was started last."""
+        return words in self._log()
+
+    def complaint(self) -> str:
+        """Return the last lines of the broker's log, for the end of a message: errors first, long lines cut."""
+        said = self._log().splitlines()[-400:]
+        telling = [line for line in said if line.strip() and "] INFO " not in line] or said
+        return f"; from the end of {self.log_file}:\n" + "\n".join(line[:240] for line in telling[-12:])
 
 
 def answers(address: str, within_s: float = 5.0) -> bool:
@@ -225,3 +343,119 @@ def _wait_ready(state: StateFolder, run: BrokerRun, within_s: float) -> None:
     if state.said("Address already in use"):
         raise _PortTakenError(f"a port was taken while Kafka started on {run.address}, {_STARTS} times over{said}")
     raise BrokerError(f"Kafka did not start{said}")
+
+
+_CLOSING_SECONDS = 1.0
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST_PORT = 10_000
+_FEWEST_PORTS = 1000
+
+
+def launch(folder: StateFolder, jars: Path, port: int | None, heap: str) -> BrokerRun:
+    """Start a broker process and return without waiting for it to serve.
+
+    An exhausted heap ends the process rather than leaving it half alive.
+
+    Args:
+        folder: its state folder, held by the caller; topics that are in it are kept.
+        jars: the folder of jars.
+        port: port for clients; None: the one of the last run if it is free, else one of `free_port`.
+        heap: the most the Java heap may take.
+
+    Raises:
+        BrokerError: the port is taken, Java is missing, or the data folder cannot be formatted.
+    """
+    run = _choose_ports(folder.read_run(), port)
+    _write_settings(folder, run)
+    _format_once(folder, jars)
+    if folder.log_file.exists():
+        folder.log_file.replace(folder.log_file.with_name("kafka.log.1"))
+    command = [java_command(), f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+    command += ["-Dlog4j2.configurationFile=log4j2.properties", run.marker]
+    command += ["-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
+    return msgspec.structs.replace(run, pid=spawn_detached(command, folder.path, folder.log_file))
+
+
+def listens(port: int) -> bool:
+    """Return True if anything accepts connections on a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _choose_ports(former: BrokerRun | None, wanted: int | None) -> BrokerRun:
+    """The next run, which has no process yet."""
+    if wanted is not None and not _is_free(wanted):
+        raise BrokerError(f"port {wanted} is taken; choose another, or leave the choice to stream-dp")
+    port = wanted or (former.port if former and _becomes_free(former.port) else free_port())
+    controller_port = free_port()
+    while controller_port == port:
+        controller_port = free_port()
+    return BrokerRun(0, f"-Dstream.dp.kafka={uuid.uuid4().hex}", port, controller_port)
+
+
+def _becomes_free(port: int) -> bool:
+    """Return True if a port is free, or will be soon: the sockets of a killed broker close some time after it."""
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while not _is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: connections of the last run linger
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """A port that nothing uses, chosen at random among those that the kernel gives to no connection.
+
+    A port of the ephemeral range may become the near end of any connection before the process that it is meant for
+    listens there.
+
+    Raises:
+        BrokerError: none was found.
+    """
+    choice = _listener_ports()
+    for _ in range(_FEWEST_PORTS):
+        port = secrets.choice(choice)
+        if _is_free(port):
+            return port
+    raise BrokerError(f"no free port was found between {choice.start} and {choice.stop - 1}")
+
+
+def _listener_ports() -> range:
+    """The ports below or above the kernel's ephemeral range; all, where it leaves few."""
+    try:
+        low, high = map(int, _EPHEMERAL_PORTS.read_text(encoding="ascii").split())
+    except OSError:
+        low, high = 32768, 65535  # not Linux; the ephemeral ports of other systems are among these as well
+    outside = max(range(_LOWEST_PORT, low), range(high + 1, 2**16), key=len)
+    return outside if len(outside) >= _FEWEST_PORTS else range(_LOWEST_PORT, 2**16)
+
+
+def _write_settings(folder: StateFolder, run: BrokerRun) -> None:
+    resources = files(__package__)
+    settings = Template(resources.joinpath("server.properties").read_text(encoding="utf-8"))
+    filled = settings.substitute(port=run.port, controller_port=run.controller_port)
+    (folder.path / "server.properties").write_text(filled, encoding="utf-8")
+    (folder.path / "log4j2.properties").write_bytes(resources.joinpath("log4j2.properties").read_bytes())
+
+
+def _format_once(folder: StateFolder, jars: Path) -> None:
+    """Format a data folder that never was; `meta.properties` is the last file that formatting writes."""
+    if (folder.data / "meta.properties").exists():
+        return
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    tool = [java_command(), "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format"]
+    command = [*tool, f"--cluster-id={cluster}", "--config=server.properties"]
+    formatted = subprocess.run(command, cwd=folder.path, capture_output=True, text=True, check=False)  # noqa: S603
+    if formatted.returncode != 0:
+        said = (formatted.stdout + formatted.stderr).strip()
+        raise BrokerError(f"Kafka could not format its data folder {folder.data}; it said:\n{said}")

@@ -45,9 +45,7 @@ def java_problem() -> str | None:
     except BrokerError as error:
         return str(error)
     try:
-        asked = subprocess.run(  # noqa: S603
-            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
-        )
+        asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{java} does not run ({error}): {_INSTALL_JAVA}"
     said = asked.stderr + asked.stdout
@@ -84,7 +82,6 @@ KAFKA_VERSION = "4.3.0"
 """The version `pom.xml` pins."""
 
 _FETCH_WITHIN_S = 900
-_QUIET: Callable[[str], None] = lambda _: None  # noqa: E731
 
 
 def cache_folder() -> Path:
@@ -116,7 +113,7 @@ def local_kafka_problem() -> str | None:
     return java_problem() or (None if jars_folder().is_dir() else maven_problem())
 
 
-def fetch_jars(say: Callable[[str], None] = _QUIET) -> Path:
+def fetch_jars(say: Callable[[str], None] = lambda _: None) -> Path:
     """Fetch the jars unless they are there.
 
     Maven writes into a temporary folder beside the final one, which takes its name only when everything is in it:
@@ -157,9 +154,7 @@ def _copy_dependencies(maven: str, folder: Path) -> None:
         command = [maven, "-q", "-B", "--strict-checksums", "-f", str(pom)]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         try:
-            done = subprocess.run(  # noqa: S603
-                command, capture_output=True, text=True, check=False, timeout=_FETCH_WITHIN_S
-            )
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_WITHIN_S)  # noqa: S603
         except subprocess.TimeoutExpired as error:
             raise BrokerError(f"Maven did not fetch Kafka within {_FETCH_WITHIN_S} s") from error
         except OSError as error:

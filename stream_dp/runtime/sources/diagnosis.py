@@ -67,9 +67,7 @@ def form_of(value: bytes) -> str:
 def form_of_no_avro(value: bytes) -> str:
     """Return a guess at the form of a value that is no Avro behind the number of a schema."""
     if has_header(value):
-        return (
-            "they bear the number of a schema and hold something else, or are cut off: is it Avro that they were for?"
-        )
+        return "they have the id of a schema, but are not Avro, or are cut off: check the serializer of the producers"
     if value.lstrip().startswith(b"{"):
         return "they look like JSON: write format: json, or let the producers use the serializer of the registry"
     return "they have no number of a schema in front: let the producers use the serializer of the registry"
@@ -82,8 +80,7 @@ def most_common_form(values: Iterable[bytes], form: Callable[[bytes], str] = for
         values: none of them is what it should be.
         form: what one of them looks like.
     """
-    forms = Counter(map(form, values))
-    return forms.most_common(1)[0][0] if forms else ""
+    return _most(map(form, values))
 
 
 class Fields:
@@ -129,11 +126,7 @@ class Fields:
 
     def missing(self, wanted: Iterable[str]) -> list[str]:
         """Those of some fields, plain or paths, that most objects lack."""
-        return [
-            field
-            for field in dict.fromkeys(wanted)
-            if 2 * sum(find(one, names_of(field)) is ABSENT for one in self.objects) > len(self)
-        ]
+        return [field for field in dict.fromkeys(wanted) if 2 * len(self._values(names_of(field))) < len(self)]
 
     def around(self, field: str) -> str:
         """The path of a field that most objects have inside another one, an envelope as of change data capture."""
@@ -168,12 +161,9 @@ class Fields:
 
     def like_keys(self) -> list[str]:
         """The fields that say what the key says, for nearly all users."""
-        return [
-            name
-            for name in self.names
-            if 100 * sum(_is_key(one.get(name), key) for one, key in zip(self.objects, self.keys, strict=True))
-            >= FITS_PERCENT * len(self)
-        ]
+        pairs = list(zip(self.objects, self.keys, strict=True))
+        alike = {name: sum(_is_key(one.get(name), key) for one, key in pairs) for name in self.names}
+        return [name for name, users in alike.items() if 100 * users >= FITS_PERCENT * len(self)]
 
     def unit(self, name: str, written_ms: int) -> str:
         """The unit that a time field seems to have: `ms`, `s` or `iso`; nothing if none fits.
@@ -183,8 +173,12 @@ class Fields:
             written_ms: when the records were written.
         """
         values = self._values(names_of(name))
-        fitting = {unit: sum(fits(value, written_ms) for value in values) for unit, fits in _UNITS.items()}
-        return next((unit for unit, count in fitting.items() if 2 * count > len(values)), "")
+        for unit, read in _TIMES.items():
+            times = [time for value in values if (time := read(value)) is not None]
+            fitting = sum(unit == "iso" or is_plausible(time, written_ms) for time in times)
+            if 2 * fitting > len(values):
+                return unit
+        return ""
 
     def times(self) -> Iterator[tuple[str, str, int]]:
         """The fields that look like times: name, unit, and the median of how long after it records are written."""
@@ -253,12 +247,6 @@ _TIMES: Mapping[str, Callable[[object], int | None]] = {
 }
 """By unit: a value of a field as a time in ms; None where it is none."""
 
-
-_UNITS: Mapping[str, Callable[[object, int], bool]] = {
-    "ms": lambda value, at: isinstance(value, int) and is_plausible(value, at),
-    "s": lambda value, at: isinstance(value, int) and is_plausible(value * 1000, at),
-    "iso": lambda value, _: _iso_ms(value) is not None,
-}
 
 _OTHERS = {
     "ms": (("s", 1000, 1), ("microseconds", 1, 1000), ("nanoseconds", 1, 10**6)),

@@ -5,7 +5,7 @@ No user, item or value is told. Names of fields are told on the terminal of an o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,16 +18,13 @@ from stream_dp.runtime.sources.diagnosis import ITEM_TYPES, Fields, fits, fittin
 from stream_dp.runtime.sources.sampling import Trial
 from stream_dp.windows.avro import whole
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_ITEMS, Record
-from stream_dp.windows.rekeying import MOST_BYTES
+from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_BYTES, MOST_ITEMS, Record
 
 NO_FAULTS = frozenset({"duplicate", "clipped"})
 """Reasons that are none of the data: the bounds of a view at work."""
 OF_RECORDS = frozenset({"wrong_partition"})
 """Reasons that views give, and that are the same for every view of a source."""
 _NEARLY_ALL, _SOME = 95, 10
-
-Remedy = Callable[[SourcePlan, Sequence[ViewPlan]], str]
 
 
 def share_words(part: int, whole: int) -> str:
@@ -40,6 +37,46 @@ def share_words(part: int, whole: int) -> str:
     return "some" if part else "none"
 
 
+_REMEDIES = {
+    "null_key": "they have no key, but the key must be the user; let the producers write it",
+    "null_value": "they have neither a value nor a watermark; let the producers write events only",
+    "bad_key": f"their {{key}} is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user",
+    "batch_too_large": "their compressed batch would unpack to more than 32 MiB and was not unpacked; let the "
+    "producers send smaller ones",
+    "record_too_large": f"their value is larger than {MOST_BYTES:,} bytes, the limit where {{source}}.key is set; let "
+    "the producers write smaller events, or key by user",
+    "key_mismatch": "their key differs from field {user!r}; let the producers key by that field, or correct "
+    "{source}.user",
+    "malformed_json": "their value is not JSON; let the producers write one JSON object per record",
+    "malformed_avro": "their value is not Avro of a schema registry; let the producers use its serializer, which puts "
+    "a zero byte and the id of the schema in front",
+    "unknown_schema": "the schema registry does not have their schema; check that the producers use the same one "
+    "(registry)",
+    "unusable_schema": "their schema cannot be used; it must be an Avro record that does not refer to itself (the log "
+    "has the details)",
+    "missing_field": "a field is missing; every event needs {fields}",
+    "wrong_type": "a field has the wrong type; {types}",
+    "item_too_long": f"an item is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",
+    "too_many_items": f"their list has more than {MOST_ITEMS:,} items; let the producers write several events",
+    "bad_watermark": "the watermark header is not a number; it must be a time in ms, as text",
+    "wrong_partition": "they are not in the partition that {source}.partitioner ({partitioner}) gives their user; if "
+    "the producers use {other_hash}",
+    "before_start": "their time is before the first window, which began with window.start or the first start, so a "
+    "backlog is not counted; to release it, set window.start and begin with --backfill{or_unit_of_new}",
+    "late": "they arrived after their window closed; raise {graces}{or_watermarks}",
+    "future": "their time is ahead of the clock by more than {aheads}; set the clocks of the producers{or_unit}",
+    "changed": "they arrived before settings were posted that count their windows differently; let new settings begin "
+    "further ahead than events are",
+    "clipped": "their users have as many items in the window as {bounds} allows; a higher value drops less and adds "
+    "noise to every count",
+}
+_OTHER_HASH = {
+    "murmur2": "librdkafka's default, set partitioner: crc32",
+    "crc32": "that of Java's client, set partitioner: murmur2",
+    "unchecked": "that of Java's client, set partitioner: murmur2",
+}
+
+
 def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
     """Explain a reason, and what to do about it.
 
@@ -48,122 +85,48 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
         source: where the records are.
         views: those that do not count them.
     """
-    return _REMEDIES[reason](source, views)
+    place, is_timed = f"sources.{source.name}", source.time_field is not None
+    event_clock = any(view.window.clock == "event" for view in views)
+    unit = f"correct {place}.time.unit"
+    return _REMEDIES[reason].format(
+        source=place,
+        key="key" if source.key_field is None else f"field {source.key_field!r}",
+        user=source.user_field,
+        fields=_needed_fields(source, views),
+        types=_types(source, views),
+        partitioner=source.partitioner,
+        other_hash=_OTHER_HASH[source.partitioner],
+        graces=_settings("window.grace", views, [view.window.grace_ms for view in views]),
+        aheads=_settings("window.max_ahead", views, [view.window.max_ahead_ms for view in views]),
+        bounds=_settings("items_per_user", views, []),
+        or_watermarks=", or write the watermarks later" if event_clock else "",
+        or_unit=f", or {unit}" if is_timed else "",
+        or_unit_of_new=f". If only new events are refused like this, {unit}" if is_timed else "",
+    )
 
 
 def _needed_fields(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
-    users = {"key": source.key_field, "user": source.user_field}
-    named = [f"{field!r} (sources.{source.name}.{key})" for key, field in users.items() if field is not None]
-    named += [f"{source.time_field!r} (sources.{source.name}.time.field)"] if source.time_field is not None else []
-    return ", ".join([*named, *(f"{view.item_field!r} ({view.item_path})" for view in views)])
+    fields = [*source.fields.items(), *((view.item_path, view.item_field) for view in views)]
+    return ", ".join(f"{field!r} ({path})" for path, field in fields)
 
 
 def _types(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
     items = [view.item_field for view in views if not view.has_lists]
     texts = dict.fromkeys(field for field in [source.key_field, source.user_field, *items] if field is not None)
     lists = dict.fromkeys(view.item_field for view in views if view.has_lists)
-    said = ", ".join(
-        [f"{', '.join(map(repr, texts))} are texts or whole numbers"] * bool(texts)
-        + [f"{', '.join(map(repr, lists))} are lists of them"] * bool(lists)
-    )
+    said = [f"{', '.join(map(repr, texts))} are texts or whole numbers"] if texts else []
+    said += [f"{', '.join(map(repr, lists))} are lists of them"] if lists else []
     if source.time_field is not None and source.time_field not in texts:
         form = "RFC 3339 text" if source.time_unit == "iso" else f"a whole number of {source.time_unit}"
-        said += f", {source.time_field!r} is {form} (sources.{source.name}.time.unit)"
-    return said
+        said.append(f"{source.time_field!r} is {form} (sources.{source.name}.time.unit)")
+    return ", ".join(said)
 
 
-def _settings(key: str, views: Sequence[ViewPlan]) -> str:
-    return ", ".join(f"views.{view.name}.{key}" for view in views)
-
-
-def _late(_source: SourcePlan, views: Sequence[ViewPlan]) -> str:
-    graces = ", ".join(dict.fromkeys(format_duration(view.window.grace_ms) for view in views))
-    marks = any(view.window.clock == "event" for view in views)
-    return (
-        f"they arrived after their window closed; raise {_settings('window.grace', views)} ({graces})"
-        f"{', or write the watermarks later' if marks else ''}"
-    )
-
-
-def _future(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
-    aheads = ", ".join(dict.fromkeys(format_duration(view.window.max_ahead_ms) for view in views))
-    return (
-        f"their time is ahead of the clock by more than {_settings('window.max_ahead', views)} ({aheads}); set the "
-        f"clocks of the producers{f', or correct sources.{source.name}.time.unit' if source.time_field else ''}"
-    )
-
-
-def _wrong_partition(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
-    other = "crc32" if source.partitioner == "murmur2" else "murmur2"
-    whose = {"crc32": "librdkafka's default", "murmur2": "that of Java's client"}[other]
-    return (
-        f"they are not in the partition that sources.{source.name}.partitioner ({source.partitioner}) gives their "
-        f"user; if the producers use {whose}, set partitioner: {other}"
-    )
-
-
-def _before_start(source: SourcePlan, _views: Sequence[ViewPlan]) -> str:
-    unit = (
-        f". If only new events are refused like this, correct sources.{source.name}.time.unit"
-        if source.time_field
-        else ""
-    )
-    return (
-        "their time is before the first window, which began with window.start or the first start, so a backlog is not "
-        f"counted; to release it, set window.start and begin with --backfill{unit}"
-    )
-
-
-_REMEDIES: Mapping[str, Remedy] = {
-    "null_key": lambda *_: "they have no key, but the key must be the user; let the producers write it",
-    "null_value": lambda *_: "they have neither a value nor a watermark; let the producers write events only",
-    "bad_key": lambda source, _: (
-        f"their {'key' if source.key_field is None else f'field {source.key_field!r}'} is empty or longer than "
-        f"{MAX_KEY_BYTES:,} bytes; let the producers write the user"
-    ),
-    "batch_too_large": lambda *_: (
-        "their compressed batch would unpack to more than 32 MiB and was not unpacked; let the producers send smaller "
-        "ones"
-    ),
-    "record_too_large": lambda source, _: (
-        f"their value is larger than {MOST_BYTES:,} bytes, the limit where sources.{source.name}.key is set; let the "
-        "producers write smaller events, or key by user"
-    ),
-    "key_mismatch": lambda source, _: (
-        f"their key differs from field {source.user_field!r}; let the producers key by that field, or correct "
-        f"sources.{source.name}.user"
-    ),
-    "malformed_json": lambda *_: "their value is not JSON; let the producers write one JSON object per record",
-    "malformed_avro": lambda *_: (
-        "their value is not Avro of a schema registry; let the producers use its serializer, which puts a zero byte "
-        "and the id of the schema in front"
-    ),
-    "unknown_schema": lambda *_: (
-        "the schema registry does not have their schema; check that the producers use the same one (registry)"
-    ),
-    "unusable_schema": lambda *_: (
-        "their schema cannot be used; it must be an Avro record that does not refer to itself (the log has the details)"
-    ),
-    "missing_field": lambda source, views: f"a field is missing; every event needs {_needed_fields(source, views)}",
-    "wrong_type": lambda source, views: f"a field has the wrong type; {_types(source, views)}",
-    "item_too_long": lambda *_: f"an item is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",
-    "too_many_items": lambda *_: (
-        f"their list has more than {MOST_ITEMS:,} items; let the producers write several events"
-    ),
-    "bad_watermark": lambda *_: "the watermark header is not a number; it must be a time in ms, as text",
-    "wrong_partition": _wrong_partition,
-    "before_start": _before_start,
-    "late": _late,
-    "future": _future,
-    "changed": lambda *_: (
-        "they arrived before settings were posted that count their windows differently; let new settings begin "
-        "further ahead than events are"
-    ),
-    "clipped": lambda _, views: (
-        f"their users have as many items in the window as {_settings('items_per_user', views)} allows; a higher value "
-        "drops less and adds noise to every count"
-    ),
-}
+def _settings(key: str, views: Sequence[ViewPlan], values_ms: Sequence[int]) -> str:
+    """A setting of some views, with its values."""
+    names = ", ".join(f"views.{view.name}.{key}" for view in views)
+    values = ", ".join(dict.fromkeys(map(format_duration, values_ms)))
+    return f"{names} ({values})" if values else names
 
 
 CLIPPED_PERCENT = 20
@@ -178,8 +141,8 @@ class Finding(BaseModel):
     """Something to mend, or to know."""
 
     path: str = Field(description="Where in the file it is about.")
-    reason: str = Field(description="As counters have it; empty where no record is refused for it.")
-    records: int = Field(description="Of how many records of the sample it is true.")
+    reason: str = Field("", description="As counters have it; empty where no record is refused for it.")
+    records: int = Field(0, description="Of how many records of the sample it is true.")
     message: str = Field(description="What it is, and what to do.")
 
 
@@ -195,26 +158,22 @@ def findings(
         now_ms: the clock of this machine.
         with_names: tell the names of fields that most users have: for the terminal of an operator, not for a log.
     """
-    of_all = [
-        Finding(
-            path=f"sources.{source.name}",
-            reason=reason,
-            records=len(places),
-            message=_cause(reason, source, views, trial, with_names=with_names) or remedy(reason, source, views),
-        )
-        for reason, places in trial.refused.items()
-    ]
-    if trial.misplaced:
-        message = _placing(source, trial) or remedy("wrong_partition", source, views)
-        path = f"sources.{source.name}.partitioner"
-        of_all.append(Finding(path=path, reason="wrong_partition", records=len(trial.misplaced), message=message))
-    if trial.mistimed:
-        of_all.append(_mistimed(source, trial))
+    place = f"sources.{source.name}"
+    of_all: list[Finding] = []
+    for reason, places in trial.refused.items():
+        message = _cause(reason, source, views, trial, with_names=with_names) or remedy(reason, source, views)
+        of_all.append(Finding(path=place, reason=reason, records=len(places), message=message))
+    if number := len(trial.misplaced):
+        path, message = f"{place}.partitioner", _placing(source, trial)
+        of_all.append(Finding(path=path, reason="wrong_partition", records=number, message=message))
+    if number := len(trial.mistimed):
+        path, message = f"{place}.time.unit", _mistimed(source, trial.unit)
+        of_all.append(Finding(path=path, reason="wrong_unit", records=number, message=message))
     of_views = [
-        Finding(path=f"views.{view.name}", reason=reason, records=len(places), message=remedy(reason, source, [view]))
+        Finding(path=f"views.{view.name}", reason=reason, records=len(others), message=remedy(reason, source, [view]))
         for view in views
         for reason, found in trial.views[view.name].refused.items()
-        if reason not in NO_FAULTS | OF_RECORDS and (places := set(found).difference(trial.mistimed))
+        if reason not in NO_FAULTS | OF_RECORDS and (others := set(found).difference(trial.mistimed))
     ]
     yield from sorted([*of_all, *of_views], key=lambda one: -one.records)
     yield from _clipped(source, views, trial)
@@ -224,7 +183,7 @@ def findings(
         yield from _untimed(source, views, trial)
     if trial.sample and (newest := max(record.timestamp for record in trial.sample)) > now_ms + _AHEAD_MS:
         message = f"the time of the newest record is {_length(newest - now_ms)} ahead of this machine; set the clocks"
-        yield Finding(path=f"sources.{source.name}", reason="", records=0, message=message)
+        yield Finding(path=f"sources.{source.name}", message=message)
 
 
 def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Trial, *, with_names: bool) -> str:
@@ -237,17 +196,15 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
     if reason == "malformed_avro":
         return f"their value is not Avro of a schema registry; {most_common_form(values, form_of_no_avro)}"
     fields = _fields(records, source, trial)
-    form = event_format(source, views)
+    lists = event_format(source, views).lists
     paths = {view.item_field: view.item_path for view in views}
-    paths |= {form.time: f"sources.{source.name}.time.field"} if form.time is not None else {}
-    paths |= {source.key_field: f"sources.{source.name}.key"} if source.key_field is not None else {}
-    paths |= {form.user: f"sources.{source.name}.user"} if form.user is not None else {}
+    paths |= {field: path for path, field in reversed(source.fields.items())}
     match reason:
         case "missing_field":
             return _missing(fields, paths, with_names=with_names)
         case "wrong_type":
             written_ms = max((record.timestamp for record in records), default=0)
-            return _mistyped(fields, paths, form.lists, source, written_ms)
+            return _mistyped(fields, paths, lists, source, written_ms)
         case "key_mismatch" if with_names and (same := fields.like_keys()):
             return f"their key is field {same[0]!r}; set sources.{source.name}.user: {same[0]}"
     return ""
@@ -292,11 +249,7 @@ def _mistyped(
         wanted = ["a list"] if name in lists else wanted
         if not found or found in wanted:
             continue
-        if (
-            name in paths
-            and path.startswith("views.")
-            and (found == "a list" or (name in lists and found in ITEM_TYPES))
-        ):
+        if path.startswith("views.") and (found == "a list" or (name in lists and found in ITEM_TYPES)):
             key = "items" if found == "a list" else "item"
             return f"field {name!r} ({path}) is {found}; set {path.rpartition('.')[0]}.{key}: {name}"
         said = f"field {name!r} ({path}) is {found}, not {' or '.join(wanted)}"
@@ -305,18 +258,13 @@ def _mistyped(
     return ""
 
 
-def _mistimed(source: SourcePlan, trial: Trial) -> Finding:
-    unit = trial.unit
+def _mistimed(source: SourcePlan, unit: str) -> str:
+    own = source.time_unit
     mend = f"set sources.{source.name}.time.unit: {unit}"
     if unit not in ("ms", "s"):
-        mend = f"let the producers write {source.time_unit}; {unit} cannot be read"
-    said = f"read as {source.time_unit}, their times are many years away from those of their records; read as {unit}, "
-    return Finding(
-        path=f"sources.{source.name}.time.unit",
-        reason="wrong_unit",
-        records=len(trial.mistimed),
-        message=f"{said}they agree; {mend}",
-    )
+        mend = f"let the producers write {own}; {unit} cannot be read"
+    said = f"read as {own}, their times are many years away from those of their records"
+    return f"{said}; read as {unit}, they agree; {mend}"
 
 
 def placed(source: SourcePlan, trial: Trial) -> dict[str, int]:
@@ -363,8 +311,6 @@ def _unmarked(views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
             where = "no partition has" if len(bare) == len(trial.sample.records) else "some partitions do not have"
             yield Finding(
                 path=f"views.{view.name}.window.clock",
-                reason="",
-                records=0,
                 message=f"{where} a watermark among the newest records; without one, windows close "
                 f"{format_duration(view.window.idle_ms)} (window.idle) after the wall clock at the earliest: write "
                 "watermarks to every partition, or set clock: wall",
@@ -386,8 +332,6 @@ def _historic(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> It
             said = "with --backfill, those that are in the topic before the first start are counted, and no others"
         yield Finding(
             path=f"views.{view.name}.window.clock",
-            reason="",
-            records=0,
             message=f"most events are older than a window when they are written. With clock: wall, windows close by "
             f"the time of day: {said}. If such events keep coming, set clock: event",
         )
@@ -403,8 +347,6 @@ def _untimed(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Ite
             side = "before" if lag_ms > 0 else "after"
             yield Finding(
                 path=f"sources.{source.name}.time",
-                reason="",
-                records=0,
                 message=f"no time field is set, so the time of the record is used; field {name!r} looks like a "
                 f"time, mostly {_length(abs(lag_ms))} {side} it. If events happened then, set time: "
                 f"{{field: {name}, unit: {unit}}}",
@@ -424,15 +366,10 @@ def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
         apart = "mostly agree with" if abs(lag) < _NEAR_MS else f"are mostly {_length(abs(lag))} {side}"
         yield f"event times {apart} record times"
     age = now_ms - max(record.timestamp for record in trial.sample)
-    yield (
-        f"the newest record was written {_length(age)} ago"
-        if age >= _NEAR_MS
-        else (
-            "the newest record was written just now"
-            if age > -_AHEAD_MS
-            else f"the time of the newest record is {_length(-age)} ahead of this machine"
-        )
-    )
+    if age <= -_AHEAD_MS:
+        yield f"the time of the newest record is {_length(-age)} ahead of this machine"
+    else:
+        yield f"the newest record was written {f'{_length(age)} ago' if age >= _NEAR_MS else 'just now'}"
 
 
 def _length(time_ms: int) -> str:

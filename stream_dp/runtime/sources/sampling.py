@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, cast
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import SourcePlan, ViewPlan
-from stream_dp.runtime.factory import counted_view, event_decoder, event_format, key_reader, partitioner
+from stream_dp.runtime.factory import counted_view, event_decoder, event_format, key_reader, user_partitioner
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.sources.diagnosis import other_unit
-from stream_dp.windows.bounding import bound_chunk
+from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.events import Decoded, Record, Schemas
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.rekeying import RekeyedEvent
@@ -75,16 +75,17 @@ async def read_sample(
         return Sample(found, is_cut_short=False)
     each, room = -(-records // source.partitions), SAMPLE_BYTES
     following = cast("AsyncGenerator[Any]", client.follow([source.topic], until_end=True, last=each))
-    try:
+    is_whole = False
+    with suppress(TimeoutError):
         async with asyncio.timeout(within_s), aclosing(following) as newest:
             async for record in newest:
                 found[record.partition].append(record)
                 room -= len(record.key or b"") + len(record.value or b"")
                 if room <= 0:
-                    return Sample(found, is_cut_short=True)
-    except TimeoutError:
-        return Sample(found, is_cut_short=True)
-    return Sample(found, is_cut_short=False)
+                    break
+            else:
+                is_whole = True
+    return Sample(found, is_cut_short=not is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ def count_sample(
         schemas: how its values are read, if they are in Avro.
     """
     form = event_format(source, views)
-    place = partitioner(source) if source.key_field is None else None
+    place = user_partitioner(source)
     trial = Trial(sample, schemas)
     seconds = list(_seconds(sample, _reader(source, views, schemas), now_ms))
     written = {(at, record.offset): record.timestamp for at, records in sample.records.items() for record in records}
@@ -262,8 +263,8 @@ def _taken(
 ) -> Taken:
     """Return the trial of a view on events; one without a start that has not begun is taken as always there."""
     at_once = began_ms is None and view.window.first_ms is not None
-    first = next((start for start in (began_ms, view.window.first_ms) if start is not None), None)
-    counted = counted_view(view, view.window.charged(oldest_ms).start_ms if first is None else first)
+    first_ms = view.window.first_ms if began_ms is None else began_ms
+    counted = counted_view(view, view.window.charged(oldest_ms).start_ms if first_ms is None else first_ms)
     windows: defaultdict[int, dict[int, OpenWindow]] = defaultdict(dict)
     clocks: defaultdict[int, int] = defaultdict(lambda: counted.first_ms)
     accepted, refused = 0, defaultdict(list)
@@ -273,31 +274,26 @@ def _taken(
         bound = bound_chunk(
             counted,
             windows[partition if source.key_field is None else 0],
-            decoded,
-            column,
-            clocks[partition],
-            now_ms if at_once else behind_ms,
-            decoded.watermarks if counted.clock == "event" else (),
-            counted.first_ms,
-            _misplaced(source, partition),
+            decoded.columns[column],
+            Admission(
+                clocks[partition],
+                now_ms if at_once else behind_ms,
+                counted.first_ms,
+                decoded.watermarks if counted.clock == "event" else (),
+                _misplaced(source, partition),
+            ),
         )
         clocks[partition] = bound.clock_ms
         accepted += len(decoded.columns[column].items) - len(bound.refused)
         for offset, reason in bound.refused:
             refused[reason].append((partition, offset))
-    return Taken(accepted, dict(refused), [*_counts(windows).values()])
-
-
-def _counts(windows: Mapping[int, Mapping[int, OpenWindow]]) -> Mapping[int, Sequence[int]]:
-    """By window, how many users have each item, over all partitions."""
-    found: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    for opened in windows.values():
-        for start, window in opened.items():
-            for item, (number,) in window.alone.items():
-                found[start][item] += window.tallies[number]
-    return {start: [*counts.values()] for start, counts in found.items()}
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for start, window in (one for opened in windows.values() for one in opened.items()):
+        for item, (number,) in window.alone.items():
+            counts[start][item] += window.tallies[number]
+    return Taken(accepted, dict(refused), [[*users.values()] for users in counts.values()])
 
 
 def _misplaced(source: SourcePlan, partition: int) -> Callable[[bytes], bool] | None:
-    place = partitioner(source) if source.key_field is None else None
+    place = user_partitioner(source)
     return None if place is None else lambda user: place(user) != partition

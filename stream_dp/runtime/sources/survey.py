@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 from pydantic import BaseModel, Field
 
 from stream_dp.config.forecast import withdrawal_faults
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.config.planning import build_plan
+from stream_dp.config.planner import build_plan
 from stream_dp.control.editions import beginnings
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.kafka.client import Client
@@ -25,7 +25,6 @@ from stream_dp.runtime.sources.findings import (
     placed,
     share_words,
 )
-from stream_dp.runtime.sources.registry import SourceSchemas, open_registry
 from stream_dp.runtime.sources.sampling import (
     SAMPLE_RECORDS,
     SAMPLE_SECONDS,
@@ -35,6 +34,7 @@ from stream_dp.runtime.sources.sampling import (
     count_sample,
     read_sample,
 )
+from stream_dp.runtime.sources.schema_registry import SourceSchemas, open_registry
 from stream_dp.windows.events import Schemas
 
 MOST_ITEMS = 10_000
@@ -51,7 +51,7 @@ def weighed(plan: Plan, view: ViewPlan, taken: Taken, count: Callable[[ViewPlan]
         count: what a view makes of the sample.
     """
     levels = sorted(set(view.audiences.values()))
-    level = next((level for level in levels if taken.keys_from(_least(view, level))), levels[-1])
+    level = next((level for level in levels if _keys(view, level, taken)), levels[-1])
     bound, other, others = view.items_per_user, view, taken
     while others.clipped_percent > CLIPPED_PERCENT and bound < MOST_ITEMS:
         bound = min(2 * bound, MOST_ITEMS)
@@ -60,7 +60,7 @@ def weighed(plan: Plan, view: ViewPlan, taken: Taken, count: Callable[[ViewPlan]
         except ConfigError as error:
             return f"{_words(view, level, taken)}. {bound} is not possible: {error.faults[0].message}"
         others = count(other)
-    now, then = taken.keys_from(_least(view, level)), others.keys_from(_least(other, level))
+    now, then = _keys(view, level, taken), _keys(other, level, others)
     if then < now:
         verdict = "Keep it, unless windows are much larger than this sample: a higher value would hide keys"
     elif not then:
@@ -83,24 +83,25 @@ def _with(plan: Plan, view: ViewPlan, bound: int) -> ViewPlan:
     return build_plan(raw, plan.folder).views[view.name]
 
 
-def _least(view: ViewPlan, level: int) -> int:
-    """The smallest count that is shown and stands out from the noise."""
+def _keys(view: ViewPlan, level: int, taken: Taken) -> int:
+    """Return the number of keys of a window whose count is shown and above the noise."""
     least = view.kind.least_shown(level)
-    return _noise(view, level) + 1 if least is None else least
+    return taken.keys_from(_noise(view, level) + 1 if least is None else least)
 
 
 def _noise(view: ViewPlan, level: int) -> int:
-    return view.levels[level].interval_of(view.window.summands)
+    return view.levels[level].interval_of(view.window.shape.summands)
 
 
 def _words(view: ViewPlan, level: int, taken: Taken) -> str:
-    least, keys = view.kind.least_shown(level), taken.keys_from(_least(view, level))
-    shown = f", and keys are shown from {least} on" if least is not None else ""
-    of = f"reach {least}" if least is not None else "are above the noise"
+    least = view.kind.least_shown(level)
+    shown, of = "", "are above the noise"
+    if least is not None:
+        shown, of = f", and keys are shown from {least} on", f"reach {least}"
     return (
         f"With items_per_user: {view.items_per_user}, {taken.clipped_percent} % of the contributions are dropped. At "
         f"level {view.levels[level].name} the error of a count is up to {_noise(view, level)} (95 %){shown}. In this "
-        f"sample, {keys:,} keys of a window {of}; the largest count is {taken.largest:,}"
+        f"sample, {_keys(view, level, taken):,} keys of a window {of}; the largest count is {taken.largest:,}"
     )
 
 
@@ -141,10 +142,8 @@ class SourceSurvey(BaseModel):
     def words(self) -> list[str]:
         """The findings, a sentence each."""
         of = f"of {self.records - self.watermarks:,} records"
-        return [
-            f"{one.path}: {f'{one.reason} ({one.records:,} {of}): ' if one.reason else ''}{one.message}"
-            for one in self.findings
-        ]
+        told = [(one, f"{one.reason} ({one.records:,} {of}): " if one.reason else "") for one in self.findings]
+        return [f"{one.path}: {reason}{one.message}" for one, reason in told]
 
 
 async def survey(
@@ -176,15 +175,30 @@ async def survey(
             trial = count_sample(source, views, sample, known, now_ms, read)
             fresh = [view.name for view in views if view.name not in begun]
             withdrawals = withdrawal_faults(plan, fresh, now_ms, trial.reached_ms)
-            told = _told(source, views, trial, known, now_ms, withdrawals)
-            found.append(told)
+            noted = list(findings(source, views, trial, now_ms, with_names=True))
+            noted += [Finding(path=one.path, message=one.message) for one in withdrawals]
 
             def count(view: ViewPlan, sample: Sample = sample, read: Schemas = read) -> Taken:
                 return count_sample(view.source, [view], sample, known, now_ms, read).views[view.name]
 
-            for view, one in product(views, told.findings):
+            for view, one in product(views, noted):
                 if (one.path, one.reason) == (f"views.{view.name}.items_per_user", "clipped"):
                     one.message += f". {weighed(plan, view, trial.views[view.name], count)}"
+            found.append(
+                SourceSurvey(
+                    source=source.name,
+                    topic=source.topic,
+                    records=len(trial.sample),
+                    cut_short=trial.sample.is_cut_short,
+                    watermarks=trial.watermarks.total(),
+                    refused={reason: len(places) for reason, places in sorted(trial.refused.items())},
+                    users=len(trial.places),
+                    users_placed_by=placed(source, trial) if source.key_field is None else {},
+                    views=[_of_view(name, taken, is_begun=name in known) for name, taken in trial.views.items()],
+                    clocks=list(clocks(source, trial, now_ms)),
+                    findings=noted,
+                )
+            )
     return found
 
 
@@ -209,13 +223,9 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
         return
     sources = sources_of(plan)
     present = await client.describe(list(sources))
-    fresh = {
-        source.name: source
-        for topic, source in sources.items()
-        if topic in present and present[topic].partitions == source.partitions
-    }
+    fresh = [one for topic, one in sources.items() if topic in present and present[topic].partitions == one.partitions]
     faults = []
-    for source in fresh.values():
+    for source in fresh:
         views = _on(source, plan)
         sample = await read_sample(client, source, within_s=START_SECONDS / len(fresh))
         if not len(sample):
@@ -259,35 +269,6 @@ def _on(source: SourcePlan, plan: Plan) -> list[ViewPlan]:
     return [view for view in plan.views.values() if view.source.name == source.name]
 
 
-def _told(
-    source: SourcePlan,
-    views: Sequence[ViewPlan],
-    trial: Trial,
-    known: Mapping[str, int],
-    now_ms: int,
-    withdrawals: Iterable[Fault],
-) -> SourceSurvey:
-    return SourceSurvey(
-        source=source.name,
-        topic=source.topic,
-        records=len(trial.sample),
-        cut_short=trial.sample.is_cut_short,
-        watermarks=trial.watermarks.total(),
-        refused={reason: len(places) for reason, places in sorted(trial.refused.items())},
-        users=len(trial.places),
-        users_placed_by=placed(source, trial) if source.key_field is None else {},
-        views=[
-            ViewSurvey(
-                view=view.name,
-                begun=view.name in known,
-                counted=trial.views[view.name].counted,
-                refused={reason: len(at) for reason, at in sorted(trial.views[view.name].refused.items())},
-            )
-            for view in views
-        ],
-        clocks=list(clocks(source, trial, now_ms)),
-        findings=[
-            *findings(source, views, trial, now_ms, with_names=True),
-            *(Finding(path=one.path, reason="", records=0, message=one.message) for one in withdrawals),
-        ],
-    )
+def _of_view(name: str, taken: Taken, *, is_begun: bool) -> ViewSurvey:
+    refused = {reason: len(places) for reason, places in sorted(taken.refused.items())}
+    return ViewSurvey(view=name, begun=is_begun, counted=taken.counted, refused=refused)

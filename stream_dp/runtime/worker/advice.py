@@ -12,15 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from stream_dp.accounting import Cost
 from stream_dp.config.explanation import price_words
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.control.editions import presented
 from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import Period, read_statements
-from stream_dp.runtime.faust.delivery import Balances
+from stream_dp.runtime.faust.delivery import Balances, Counters
 from stream_dp.runtime.kafka.topics import sources_of
-from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.sources.findings import CLIPPED_PERCENT, NO_FAULTS, OF_RECORDS, remedy, share_words
 from stream_dp.windows.durations import format_time
 
@@ -139,24 +139,15 @@ class Advice:
             part, whole = max((refused[view.name][reason], events[view.name]) for view in views)
             yield (f"sources.{source.name}", reason), _refused(part, whole, remedy(reason, source, views))
         for view in views:
+            path = f"views.{view.name}"
             for reason, amount in refused[view.name].items():
                 if reason not in NO_FAULTS | OF_RECORDS:
-                    yield (
-                        (f"views.{view.name}", reason),
-                        _refused(amount, events[view.name], remedy(reason, source, [view])),
-                    )
+                    yield (path, reason), _refused(amount, events[view.name], remedy(reason, source, [view]))
             clipped = refused[view.name]["clipped"]
-            yield (
-                (f"views.{view.name}", "clipped"),
-                _Share(
-                    clipped,
-                    counted[view.name] + clipped,
-                    "of the contributions",
-                    f"{remedy('clipped', source, [view])}; `stream-dp check FILE --sample` compares both",
-                    CLIPPED_PERCENT,
-                    LEAST_CONTRIBUTIONS,
-                ),
-            )
+            whole = counted[view.name] + clipped
+            words = f"{remedy('clipped', source, [view])}; `stream-dp check FILE --sample` compares both"
+            share = _Share(clipped, whole, "of the contributions", words, CLIPPED_PERCENT, LEAST_CONTRIBUTIONS)
+            yield (path, "clipped"), share
 
     def _remedies(self, reason: str) -> str:
         """The remedy of records that are no event; which of several sources has them is not counted."""
@@ -169,7 +160,8 @@ class Advice:
         for entry in entries:
             period = Period.of(entry)
             is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.audiences)
-            if is_window and period not in self._refusing:
+            is_unpaid = is_window and entry.requested.cost != Cost.ZERO  # one that was lost requests nothing
+            if is_unpaid and period not in self._refusing:
                 self._refusing.add(period)
                 log.warning(
                     "ledger %s: budget exhausted: windows of view %s are refused from %s on. A window costs %s; %s is "

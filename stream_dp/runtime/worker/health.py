@@ -1,8 +1,9 @@
-"""Liveness and readiness of a worker, with the reason why it is not ready."""
+"""Liveness, readiness and metrics of a worker, with the reason why it is not ready."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,12 +17,61 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from stream_dp.errors import AddressError
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.metrics import OF_A_PROCESS
-from stream_dp.runtime.worker.lifecycle import Start, Stop
+from stream_dp.runtime.faust.delivery import OF_A_PROCESS
 from stream_dp.windows.effects import ROWS_LOADED
 
 if TYPE_CHECKING:
-    from stream_dp.runtime.worker.worker import Worker
+    from stream_dp.runtime.worker.assembly import Worker
+    from stream_dp.runtime.worker.process import Stop
+
+log = logging.getLogger("stream_dp.worker")
+
+START_SECONDS = 300.0
+SAY_SECONDS = 10.0
+LOOK_SECONDS = 0.2
+
+
+class Start:
+    """Reason why a start waits, and the time since when that has not changed."""
+
+    def __init__(self, within_s: float = START_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin.
+
+        Args:
+            within_s: how long it may wait for one thing; a recovery that goes on is never waited for too long.
+            clock: seconds that only grow.
+        """
+        self.within_s = within_s
+        self._clock = clock
+        self._words: Callable[[], str] = lambda: "the machine"
+        self._last = ""
+        self._since = self._said = clock()
+
+    @property
+    def waiting_for(self) -> str:
+        """Reason why it waits, in words."""
+        return self._words()
+
+    def wait_for(self, what: str | Callable[[], str]) -> None:
+        """Note what it waits for from now on; as a function, words that change with the progress made."""
+        self._words = what if callable(what) else lambda: what
+
+    def look(self) -> bool:
+        """Say what it waits for, now and then; whether there is still time."""
+        words, now = self.waiting_for, self._clock()
+        if words != self._last:
+            self._last, self._since = words, now
+        if now - self._said >= SAY_SECONDS:
+            self._said = now
+            log.info("waiting for %s", words)
+        return now - self._since < self.within_s
+
+    async def overdue(self) -> None:
+        """Return when it has waited too long for one thing."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self.look():
+                return
 
 
 class Health:
@@ -56,13 +106,15 @@ class Health:
     @property
     def now_ms(self) -> int:
         """The time: by the broker's clock, as soon as the worker knows what that shows."""
-        log_ms = None if self.worker is None else self.worker.log_ms
+        log_ms = None if self.worker is None else self.worker.clock.log_ms()
         return wall_clock_ms() if log_ms is None else log_ms
 
     @property
     def clock_ahead_ms(self) -> int:
         """Lead of the worker's clock over the broker's (below 0: lag), if that is too large; else 0."""
-        return 0 if self.worker is None else self.worker.clock_ahead_ms
+        if self.worker is None or not self.worker.clock.is_wrong:
+            return 0
+        return self.worker.clock.difference().ahead_ms
 
     @property
     def waiting_for(self) -> str:
@@ -75,11 +127,8 @@ class Health:
             return self.start.waiting_for
         if self.is_silent:
             return f"the broker at {self.worker.app.outage.address}, which does not answer"
-        return self.worker.words() or self.worker.clock_words
+        return self.worker.words() or self.worker.timers.words
 
-
-if TYPE_CHECKING:
-    from stream_dp.runtime.worker.worker import Worker
 
 PREFIX = "stream_dp_"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -153,11 +202,12 @@ class Exposition:
             return
         yield _gauge("partitions_owned", "Partitions that the worker serves.", len(worker.partitions))
         wrong = "1 if the worker's clock does not agree with the broker's, so that it makes no ticks, else 0."
-        yield _gauge("clock_wrong", wrong, bool(worker.clock_words))
+        yield _gauge("clock_wrong", wrong, worker.clock.is_wrong)
         yield _gauge("recovering", "1 if the worker recovers its tables, else 0.", worker.is_recovering)
         yield _gauge("recovery_remaining_records", "Rows of the changelogs to go.", worker.rows_to_recover)
-        if worker.ticked_s is not None:
-            yield _gauge("last_tick_timestamp_seconds", "When it sent its last tick, since the epoch.", worker.ticked_s)
+        if (ticked_ms := worker.timers.ticked_ms) is not None:
+            words = "When it sent its last tick, since the epoch."
+            yield _gauge("last_tick_timestamp_seconds", words, ticked_ms // 1000)
         left = GaugeMetricFamily(
             f"{PREFIX}budget_remaining_ratio",
             "Share of a ledger's budget that its newest period has left, by the accounts published last.",

@@ -6,34 +6,36 @@ import asyncio
 import logging
 import os
 import resource
+import signal
+import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import differing
 from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Fault, OutageError, StreamDPError, exit_code
-from stream_dp.runtime.bootstrap import prepare
-from stream_dp.runtime.connecting import connect
 from stream_dp.runtime.faust.host import Agent
 from stream_dp.runtime.faust.membership import admit
-from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.client import Client, connect
 from stream_dp.runtime.kafka.cluster import missing
-from stream_dp.runtime.kafka.outages import not_allowed
+from stream_dp.runtime.kafka.outages import not_allowed, patiently
 from stream_dp.runtime.kafka.ownership import Owner, claimed
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
 from stream_dp.runtime.key_file import has_keys, load_keys
-from stream_dp.runtime.metrics import CountersFile
-from stream_dp.runtime.sources.registry import open_registry
+from stream_dp.runtime.settled import prepare
+from stream_dp.runtime.sources.schema_registry import open_registry
 from stream_dp.runtime.sources.survey import check_first_starts
 from stream_dp.runtime.storage import OTHERS, locked
-from stream_dp.runtime.worker.health import Address, Exposition, Health, serving
-from stream_dp.runtime.worker.lifecycle import START_SECONDS, Start, Stop, leave, start_over
-from stream_dp.runtime.worker.reporting import reporting
-from stream_dp.runtime.worker.worker import Options, Worker
+from stream_dp.runtime.worker.assembly import Options, Worker
+from stream_dp.runtime.worker.health import START_SECONDS, Address, Exposition, Health, Start, serving
+from stream_dp.runtime.worker.logs import last_line
+from stream_dp.runtime.worker.reporting import CountersFile, reporting
 from stream_dp.windows.durations import format_duration
 
 log = logging.getLogger("stream_dp.worker")
@@ -81,7 +83,7 @@ async def run_worker(
             watch = asyncio.create_task(_watch_start(plan, start, stop))
             log.info("connecting to the broker at %s", plan.broker.address)
             start.wait_for(f"the broker at {plan.broker.address}")
-            client = await start.patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
+            client = await patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
             life = running(plan, client, agents, options, health=health)
             try:
                 worker = await stack.enter_async_context(life)
@@ -185,15 +187,12 @@ async def running(
     """
     health = health or Health(Start())
     start = health.start
-    is_keyed = has_keys(plan.key_file)
     registry = f", or of the schema registry at {plan.registry.url}" if plan.registry is not None else ""
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
     if not options.unchecked_data and not options.accept_loss:
-        await start.patiently(lambda: check_first_starts(plan, client, options.clock_ms(), backfill=options.backfill))
-    if not is_keyed:  # a key is made for an application that has none, not for one whose file was forgotten
-        owners = Topics.of(plan).owners.name
-        await start.patiently(lambda: claimed(owners, Owner(plan.id, ""), client))
-    settled = await start.patiently(
+        await patiently(lambda: check_first_starts(plan, client, options.clock_ms(), backfill=options.backfill))
+    await patiently(lambda: _check_keys(plan, client))
+    settled = await patiently(
         lambda: prepare(
             plan,
             client,
@@ -209,7 +208,7 @@ async def running(
     plan = settled.plan
     async with open_registry(plan) as schemas, reporting(plan, client, health):
         start.wait_for(f"what the broker says of the group {plan.id}")
-        await start.patiently(lambda: admit(plan, settled, keys, client, start.wait_for))
+        await patiently(lambda: admit(plan, settled, keys, client, start.wait_for))
         worker = Worker(settled, agents, client, keys=keys, schemas=schemas, options=options)
         health.worker = worker
         start.wait_for(worker.words)
@@ -226,6 +225,21 @@ async def running(
             worker.host.forget()
 
 
+async def _check_keys(plan: Plan, client: Client) -> None:
+    """Make sure that a key file is made for an application that has none, not for one whose file was forgotten.
+
+    Raises:
+        ConfigError: there is no key file, and topics are claimed with one.
+    """
+    if has_keys(plan.key_file):
+        return
+    try:
+        await claimed(Topics.of(plan).owners.name, Owner(plan.id, ""), client)
+    except ConfigError:
+        if not has_keys(plan.key_file):  # another worker that starts makes it, and claims the topics with it
+            raise
+
+
 async def _first(*waiting: Any) -> None:
     tasks = [asyncio.ensure_future(one) for one in waiting]
     try:
@@ -234,3 +248,69 @@ async def _first(*waiting: Any) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+LEAVE_SECONDS = 7.0
+"""Time that a stopping worker may take to finish and commit the chunk at hand."""
+
+
+class Stop:
+    """The order to stop, by SIGINT or SIGTERM.
+
+    The process ends within `LEAVE_SECONDS` of the first signal, even if the event loop hangs, and at once on a second.
+    What it had at hand is read again by the next start.
+    """
+
+    def __init__(self) -> None:
+        """Set up the order; nobody listens yet."""
+        self.given = False
+        self._event = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def listen(self) -> None:
+        """Take the order from now on, in the main thread."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._told)
+
+    async def wait(self) -> None:
+        """Return when the order is given."""
+        await self._event.wait()
+
+    def _told(self, *_: Any) -> None:
+        if self.given:
+            _leave_now("told to stop a second time; what was at hand is read again by the next start")
+        self.given = True
+        threading.Thread(target=_watch, name="stop", daemon=True).start()
+        self._loop.call_soon_threadsafe(self._event.set)
+
+
+def _watch() -> None:
+    time.sleep(LEAVE_SECONDS)
+    _leave_now(
+        f"not finished {LEAVE_SECONDS:g} s after it was told to stop, the worker ends without waiting for the chunk at "
+        "hand and the broker; the next start reads it again"
+    )
+
+
+def _leave_now(why: str) -> NoReturn:
+    """End the process from any thread; a logger might wait for the one that hangs."""
+    os.write(sys.stderr.fileno(), f"{last_line(why, logging.WARNING)}\n".encode())
+    os._exit(0)
+
+
+def start_over(why: str) -> NoReturn:
+    """Run the process's command again, under the same process id, as a supervisor would; a loss is accepted once."""
+    _say(why, logging.WARNING)
+    os.execv(sys.executable, [sys.executable, *(word for word in sys.orig_argv[1:] if word != "--accept-loss")])  # noqa: S606
+
+
+def leave(code: int, why: str) -> NoReturn:
+    """End the process with what was acknowledged and nothing more; why is said on standard error."""
+    _say(why, logging.ERROR if code else logging.INFO)
+    os._exit(code)
+
+
+def _say(why: str, level: int) -> None:
+    sys.stderr.write(f"{last_line(why, level)}\n")
+    sys.stderr.flush()
+    logging.shutdown()

@@ -10,11 +10,13 @@ takes its record back; who is killed falls silent.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -22,21 +24,22 @@ from aiokafka.errors import KafkaError
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StorageError, StreamDPError
 from stream_dp.records.models import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, encode_status
-from stream_dp.releases.rows import stored_view
-from stream_dp.releases.totals import LATE, stored_totals
+from stream_dp.releases.rows import LATE, stored_totals, stored_view
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.faust.delivery import Counters
 from stream_dp.runtime.faust.membership import instance_id
 from stream_dp.runtime.faust.tables import DurableTable
-from stream_dp.runtime.kafka.client import Client, Outgoing
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.metrics import Counters
 from stream_dp.runtime.worker.health import Health
 from stream_dp.version import __version__
-from stream_dp.windows.count_rows import MARKER, Marker, Missing, RekeyMarker, rekey_key
-from stream_dp.windows.effects import Increment, Rows
+from stream_dp.windows.count_rows import MARKER, Marker, Missing, SourceProgress, rekey_key
+from stream_dp.windows.effects import Increment, Message, Rows
 from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.rekeying import place_behind
+
+log = logging.getLogger("stream_dp.worker")
 
 COUNTED = ("events_counted", "events_unknown", "windows_closed")
 SETTLED = (
@@ -52,17 +55,17 @@ class Standing:
 
     Attributes:
         totals: what was counted in it since its first record.
-        counted: how far it is counted, by topic of a source; None where it never was.
-        read: the offset behind what is read, by topic of a source, or of its re-keyed events.
+        read: by source, the offset behind what is read of its topic, and of its re-keyed events.
+        views: how far the views on the sources are counted.
         released: start of the first window that is not released or refused, of the views whose ledger lives in it.
-        missing: which records were deleted before they were counted, by topic of a source.
+        missing: which records were deleted before they were counted, by source.
     """
 
     totals: Counters = field(default_factory=Counters)
-    counted: dict[str, Marker | None] = field(default_factory=dict)
-    read: dict[str, int] = field(default_factory=dict)
+    read: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    views: dict[str, ViewStatus] = field(default_factory=dict)
     released: dict[str, int] = field(default_factory=dict)
-    missing: dict[str, list[Missing]] = field(default_factory=dict)
+    missing: dict[str, Sequence[Missing]] = field(default_factory=dict)
 
 
 def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Standing]:
@@ -76,31 +79,37 @@ def standings(plan: Plan, tables: Mapping[str, DurableTable]) -> dict[int, Stand
     for partition in sorted(frozenset.intersection(*(table.owned for table in tables.values()))):
         standing = Standing()
         with suppress(PartitionLostError, StorageError):  # a disk that refuses ends the worker at its next write
-            _read_counts(plan, tables[COUNTS].rows(partition), standing)
+            _read_counts(plan, partition, tables[COUNTS].rows(partition), standing)
             _read_releases(plan, partition, tables[RELEASES].rows(partition), standing)
             found[partition] = standing
     return found
 
 
-def _read_counts(plan: Plan, rows: Rows, into: Standing) -> None:
+def _read_counts(plan: Plan, partition: int, rows: Rows, into: Standing) -> None:
     topics = Topics.of(plan)
     totals = [Increment(name, 0) for name in ("events_consumed", "watermarks_read", "records_missing")]
     for view in plan.views.values():
         totals += _zeros(view.view, COUNTED)
-        source = view.source
-        if source.topic not in into.counted:
-            stored = rows.get(MARKER + text(source.name))
-            into.counted[source.topic] = marker = None if stored is None else decode(Marker, stored)
-            into.read[source.topic] = 0 if marker is None else marker.offset + 1
-            totals += marker.totals() if marker is not None else ()
-            into.missing[source.topic] = marker.missing if marker is not None else []
-            if source.key_field is not None:
-                into.read[topics.rekeyed(source.name)] = 0 if marker is None else place_behind(marker.offset)[1]
-                stored = rows.get(rekey_key(source.name))
-                rekeyed = RekeyMarker() if stored is None else decode(RekeyMarker, stored)
-                into.read[source.topic] = rekeyed.offset + 1
-                into.missing[source.topic] = rekeyed.missing
-                totals += rekeyed.totals()
+    for topic, source in sources_of(plan).items():
+        stored = rows.get(MARKER + text(source.name))
+        marker = None if stored is None else decode(Marker, stored)
+        read, missing = {topic: 0}, list[Missing]()
+        if marker is not None:
+            read, missing = {topic: marker.offset + 1}, marker.missing
+            totals += marker.totals()
+            for name, mark in marker.views.items():
+                definition = plan.views.get(name)
+                if definition is not None and (definition.until_ms is None or mark.open_from_ms < definition.until_ms):
+                    status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
+                    into.views.setdefault(definition.view, status)  # the oldest that has a window open
+        if source.key_field is not None:
+            stored = rows.get(rekey_key(source.name))
+            rekeyed = SourceProgress() if stored is None else decode(SourceProgress, stored)
+            behind = 0 if marker is None else place_behind(marker.offset)[1]
+            read, missing = {topic: rekeyed.offset + 1, topics.rekeyed(source.name): behind}, rekeyed.missing
+            totals += rekeyed.totals()
+        into.read[source.name] = {TopicPartition(name, partition): offset for name, offset in read.items()}
+        into.missing[source.name] = missing
     into.totals.take(totals)
 
 
@@ -122,8 +131,6 @@ def _zeros(view: str, names: Iterable[str]) -> Iterator[Increment]:
     """So that a total is there before it first grows."""
     return (Increment(name, 0, (("view", view),)) for name in names)
 
-
-log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
 LOOK_SECONDS = 1.0
@@ -150,7 +157,7 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
             due = time.monotonic() + REPORT_SECONDS
             try:
                 status = await current(plan, client, health, since_ms)
-                await client.publish([Outgoing(topic, 0, key, encode_status(status))])
+                await client.publish([Message(topic, key, encode_status(status))])
                 said = status.settings, status.settings_error, status.clock_ahead_ms != 0
             except (StreamDPError, KafkaError) as error:
                 log.debug("the status cannot be published: %s", error)
@@ -168,7 +175,7 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
         with suppress(asyncio.CancelledError):
             await task
         with suppress(StreamDPError, KafkaError, TimeoutError):
-            await asyncio.wait_for(client.publish([Outgoing(topic, 0, key, None)]), FAREWELL_SECONDS)
+            await asyncio.wait_for(client.publish([Message(topic, key, None)]), FAREWELL_SECONDS)
 
 
 async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> WorkerStatus:
@@ -182,7 +189,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
     """
     worker, plan = health.worker, _goes_by(plan, health)
     standings = worker.standings() if worker is not None else {}
-    places = [TopicPartition(topic, partition) for partition, standing in standings.items() for topic in standing.read]
+    places = [place for standing in standings.values() for read in standing.read.values() for place in read]
     ends = await client.ends(places) if places else {}
     return WorkerStatus(
         schema_version=1,
@@ -193,14 +200,9 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         settings=plan.settings,
         waiting_for=health.waiting_for,
         settings_error=_refusal(health),
-        topic_problems=[] if worker is None else list(worker.wrong_topics),
+        topic_problems=[] if worker is None else [str(fault) for fault in worker.watch.wrong],
         clock_ahead_ms=health.clock_ahead_ms,
-        partitions={
-            partition: _partition(
-                plan, standing, {topic: ends.get(TopicPartition(topic, partition), 0) for topic in standing.read}
-            )
-            for partition, standing in standings.items()
-        },
+        partitions={partition: _partition(standing, ends) for partition, standing in standings.items()},
     )
 
 
@@ -210,29 +212,49 @@ def _goes_by(plan: Plan, health: Health) -> Plan:
 
 
 def _refusal(health: Health) -> str:
-    return "" if health.worker is None else health.worker.refusal
+    return "" if health.worker is None else health.worker.adoption.refusal
 
 
-def _partition(plan: Plan, standing: Standing, ends: dict[str, int]) -> PartitionStatus:
-    topics = Topics.of(plan)
-    lag: dict[str, int] = {}
-    views: dict[str, ViewStatus] = {}
-    missing: dict[str, tuple[GapStatus, ...]] = {}
-    for topic, source in sources_of(plan).items():
-        if topic not in standing.counted:
-            continue
-        marker = standing.counted[topic]
-        lag[source.name] = sum(max(0, ends[at] - standing.read[at]) for at in {topic, topics.counted(source)})
-        if gaps := standing.missing[topic]:
-            missing[source.name] = tuple(
-                GapStatus(first=gap.first, last=gap.behind - 1, at_ms=gap.at_ms) for gap in gaps
-            )
-        for name, mark in (marker.views if marker is not None else {}).items():
-            definition = plan.views.get(name)
-            if definition is not None and (definition.until_ms is None or mark.open_from_ms < definition.until_ms):
-                status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
-                views.setdefault(definition.view, status)  # the oldest that has a window open
-    totals = {line: amount for line, amount in standing.totals.lines().items() if amount}
+def _partition(standing: Standing, ends: Mapping[TopicPartition, int]) -> PartitionStatus:
     return PartitionStatus(
-        lag=lag, views=views, next_windows_ms=standing.released, counters=totals, deleted_records=missing
+        lag={
+            source: sum(max(0, ends.get(place, 0) - offset) for place, offset in read.items())
+            for source, read in standing.read.items()
+        },
+        views=standing.views,
+        next_windows_ms=standing.released,
+        counters={line: amount for line, amount in standing.totals.lines().items() if amount},
+        deleted_records={
+            source: tuple(GapStatus(first=gap.first, last=gap.behind - 1, at_ms=gap.at_ms) for gap in gaps)
+            for source, gaps in standing.missing.items()
+            if gaps
+        },
     )
+
+
+class CountersFile:
+    """`counters.json`, where only operators look: beside the tables, not in a log that may be shipped elsewhere."""
+
+    def __init__(self, folder: Path) -> None:
+        """Set up the file; `write` makes it.
+
+        Args:
+            folder: where the tables are.
+        """
+        self._file = folder / "counters.json"
+        self._written = True
+
+    def write(self, counters: Counters) -> None:
+        """Put the counters in the place of those written before; a disk that refuses is told of once."""
+        fresh = self._file.with_suffix(".json.new")
+        try:
+            fresh.write_text(json.dumps(counters.lines(), indent=1) + "\n")
+            fresh.replace(self._file)
+        except OSError as error:
+            if self._written:
+                log.warning("%s is not written while the disk refuses: %s", self._file, error.strerror)
+            self._written = False
+        else:
+            if not self._written:
+                log.info("%s is written again", self._file)
+            self._written = True

@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from functools import cache
 from hashlib import blake2b
@@ -30,11 +30,10 @@ from typing import Self
 from zoneinfo import ZoneInfo
 
 from stream_dp.errors import Fault
-from stream_dp.windows.durations import CalendarUnit, format_time
-from stream_dp.windows.shapes.base import Interval, Settings, Shape
+from stream_dp.windows.durations import DAY_MS, EPOCH, CalendarUnit, format_time
+from stream_dp.windows.shapes.shape import Interval, Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 
-DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 FIRST_YEAR, END_YEAR = 1970, 2100
 """The starts from the first of these years up to the other one follow the rules of the zone."""
@@ -107,10 +106,6 @@ class Calendar(Shape):
         table = self._table
         return table.start(table.number(time_ms))
 
-    def end(self, start_ms: int) -> int:
-        """Return the first moment behind an interval."""
-        return self.next(start_ms)
-
     def next(self, start_ms: int, steps: int = 1) -> int:
         """Return the start of the interval so many steps on; back, where `steps` is negative."""
         table = self._table
@@ -168,8 +163,6 @@ class Calendar(Shape):
     def tiles(self, others: Shape) -> bool:
         """Tell whether all other starts are starts of these: those that the rules say, and so all others."""
         if isinstance(others, Calendar):
-            if others.unit not in _NESTED[self.unit]:
-                return False
             return self._has(others.changing)
         if isinstance(others, Tiling) and self.unit in (CalendarUnit.DAY, CalendarUnit.WEEK):
             whole = others.length_ms % self.fixed_ms == 0
@@ -187,7 +180,7 @@ class Calendar(Shape):
         lengths = f"{shortest.length_ms // HOUR_MS} to {longest.length_ms // HOUR_MS} hours"
         same = shortest.length_ms == longest.length_ms
         return (
-            f"A window is a {NAMES[self.unit]} of the calendar of {self.zone}, from local midnight on"
+            f"A window is a {self.unit.name.lower()} of the calendar of {self.zone}, from local midnight on"
             f"{', from Monday on' if self.unit is CalendarUnit.WEEK else ''}: "
             f"{f'{longest.length_ms // HOUR_MS} hours' if same else lengths}. Its boundaries are those of "
             f"tzdata {version('tzdata')}, and are part of the view's fingerprint."
@@ -202,21 +195,6 @@ class Calendar(Shape):
         )
 
 
-_NESTED = {
-    CalendarUnit.DAY: tuple(CalendarUnit),
-    CalendarUnit.WEEK: (CalendarUnit.WEEK,),
-    CalendarUnit.MONTH: (CalendarUnit.MONTH, CalendarUnit.QUARTER, CalendarUnit.YEAR),
-    CalendarUnit.QUARTER: (CalendarUnit.QUARTER, CalendarUnit.YEAR),
-    CalendarUnit.YEAR: (CalendarUnit.YEAR,),
-}
-"""By unit: the units that are made of whole ones of it."""
-NAMES = {
-    CalendarUnit.DAY: "day",
-    CalendarUnit.WEEK: "week",
-    CalendarUnit.MONTH: "month",
-    CalendarUnit.QUARTER: "quarter",
-    CalendarUnit.YEAR: "year",
-}
 SIZES = f"with a zone, a length is one of {', '.join(CalendarUnit)}; leave the zone out for another one"
 
 
@@ -234,9 +212,8 @@ def check_zone(name: str) -> str:
         ValueError: there is none of this name.
     """
     if name not in _zones():
-        alike = [
-            zone for zone in sorted(_zones()) if zone.rpartition("/")[2].lower() == name.rpartition("/")[2].lower()
-        ]
+        city = name.rpartition("/")[2].lower()
+        alike = [zone for zone in sorted(_zones()) if zone.rpartition("/")[2].lower() == city]
         raise ValueError(
             f"no time zone has this name; write {' or '.join(alike)}"
             if alike
@@ -351,13 +328,10 @@ def _begins(rules: ZoneInfo, days: Sequence[int]) -> Iterator[int]:
             low, high = day * 86_400 - behind, start
             while high - low > 1:
                 middle = (low + high) // 2
-                changed = _seconds((_MOMENT + timedelta(seconds=middle)).astimezone(rules)) >= behind
+                changed = _seconds((EPOCH + timedelta(seconds=middle)).astimezone(rules)) >= behind
                 low, high = (low, middle) if changed else (middle, high)
             start = high
         yield start * 1000
-
-
-_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _seconds(time: datetime) -> int:

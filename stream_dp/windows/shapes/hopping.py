@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import count, takewhile
 from typing import Self
 
 from stream_dp.errors import Fault
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.shapes.base import Alternative, Interval, Settings, Shape, lengths_in_words
-from stream_dp.windows.shapes.tumbling import Tiling
+from stream_dp.windows.shapes.shape import Alternative, Settings, Shape, lengths_in_words
+from stream_dp.windows.shapes.tumbling import Even, Tiling
 
 MOST_AT_ONCE = 1000
 """Windows of a view that an event is in."""
@@ -19,11 +18,13 @@ SECOND_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Hopping(Shape):
+class Hopping(Even):
     """Windows that overlap.
 
     A time is in `length_ms / step_ms` windows. Windows that begin so many steps apart tile the time, so all of them
     are that many tilings (`tilings`), and whoever looks at each tiling by itself needs to know nothing else.
+
+    Each window is paid for by itself (`Shape.paid`): an event is charged `at_once` times.
 
     Attributes:
         length_ms: length of every window, a multiple of `step_ms`.
@@ -81,49 +82,9 @@ class Hopping(Shape):
         """Number of intervals that a time is in."""
         return self.length_ms // self.step_ms
 
-    def start_of(self, time_ms: int) -> int:
-        """Return the start of the newest window that a time is in."""
-        return self.grid.start_of(time_ms)
-
-    def end(self, start_ms: int) -> int:
-        """Return the first moment behind a window."""
-        return start_ms + self.length_ms
-
-    def next(self, start_ms: int, steps: int = 1) -> int:
-        """Return the start of the window so many steps on; back, where `steps` is negative."""
-        return start_ms + steps * self.step_ms
-
-    def starts(self, first_ms: int, until_ms: int) -> range:
-        """Return the starts from one window on up to, and without, a time."""
-        return range(first_ms, until_ms, self.step_ms)
-
-    def begun(self, first_ms: int, until_ms: int) -> int:
-        """Count the windows that begin from `first_ms`, a start, up to and without a time."""
-        return self.grid.begun(first_ms, until_ms)
-
     def first_open(self, time_ms: int) -> int:
         """Return the start of the first window that has not ended at a time."""
         return self.next(self.start_of(time_ms - self.length_ms))
-
-    @property
-    def shortest_ms(self) -> int:
-        """Length of every window."""
-        return self.length_ms
-
-    @property
-    def longest(self) -> Interval:
-        """Any window: all are as long."""
-        return Interval(self.origin_ms, self.end(self.origin_ms))
-
-    @property
-    def per_second(self) -> Fraction:
-        """Intervals that begin in a second."""
-        return self.grid.per_second
-
-    @property
-    def words(self) -> str:
-        """The length as text."""
-        return format_duration(self.length_ms)
 
     @property
     def identity(self) -> Sequence[int | str]:

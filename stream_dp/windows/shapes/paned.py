@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from stream_dp.errors import Fault
 from stream_dp.windows.durations import format_duration
-from stream_dp.windows.shapes.base import Alternative, OfPanes, Settings, Shape, lengths_in_words
 from stream_dp.windows.shapes.hopping import Hopping, dividing
-from stream_dp.windows.shapes.tumbling import Tiling
+from stream_dp.windows.shapes.shape import Alternative, Settings, Shape, lengths_in_words
+from stream_dp.windows.shapes.tumbling import OfPanes, Tiling
 
 MOST_PANES = 500
 """Panes of a window."""
@@ -21,8 +21,8 @@ class Paned(OfPanes):
 
     Attributes:
         pane: how the panes cut time.
-        length_ms: length of every window, a whole number of panes.
-        step_ms: from one end to the next, a whole number of panes.
+        window_ms: length of every window, a whole number of panes.
+        every_ms: from one end to the next, a whole number of panes.
     """
 
     name = "paned"
@@ -30,8 +30,8 @@ class Paned(OfPanes):
     counted_unit = "pane"
 
     pane: Tiling
-    length_ms: int
-    step_ms: int
+    window_ms: int
+    every_ms: int
 
     @classmethod
     def is_asked(cls, settings: Settings) -> bool:
@@ -70,11 +70,6 @@ class Paned(OfPanes):
         return panes if pane == size == step else cls(panes, size, step)
 
     @property
-    def counted(self) -> Tiling:
-        """The panes."""
-        return self.pane
-
-    @property
     def paid(self) -> Tiling:
         """The panes, each by itself."""
         return self.pane
@@ -82,7 +77,7 @@ class Paned(OfPanes):
     @property
     def released(self) -> Hopping:
         """Shape of the windows; if their length is no multiple of the step, they are no tilings."""
-        return Hopping(self.length_ms, self.step_ms, self.pane.origin_ms - self.length_ms)
+        return Hopping(self.window_ms, self.every_ms, self.pane.origin_ms - self.window_ms)
 
     @property
     def told(self) -> Tiling:
@@ -97,22 +92,22 @@ class Paned(OfPanes):
     @property
     def panes(self) -> int:
         """Of how many panes a window is."""
-        return self.length_ms // self.pane.length_ms
+        return self.window_ms // self.pane.length_ms
 
     @property
     def each_pane(self) -> Paned:
         """The same with a window for every pane."""
-        return replace(self, length_ms=self.pane.length_ms, step_ms=self.pane.length_ms)
+        return replace(self, window_ms=self.pane.length_ms, every_ms=self.pane.length_ms)
 
     def of_window(self, last_ms: int) -> Sequence[int]:
         """Return the starts of the panes of the window that ends with a pane, oldest first; none where none ends."""
-        first = self.pane.end(last_ms) - self.length_ms
+        first = self.pane.end(last_ms) - self.window_ms
         ends = self.released.start_of(first) == first
         return self.pane.starts(first, self.pane.end(last_ms)) if ends else ()
 
     def kept(self, retention_ms: int) -> int:
         """Return how long after its end a pane is kept: as long as a window that it is in."""
-        return retention_ms + self.length_ms - self.pane.length_ms
+        return retention_ms + self.window_ms - self.pane.length_ms
 
     @property
     def when(self) -> str:
@@ -133,10 +128,10 @@ class Paned(OfPanes):
     def alternatives(self, *, divides: bool) -> Sequence[Alternative]:
         """Return these and, where the step divides their length, the same windows each by itself."""
         own = Alternative("panes", self.pane, self.panes, True)
-        if self.length_ms % self.step_ms:
+        if self.window_ms % self.every_ms:
             return [own]
-        tumbles = self.length_ms == self.step_ms
-        direct = Tiling(self.length_ms) if tumbles else Hopping(self.length_ms, self.step_ms)
+        tumbles = self.window_ms == self.every_ms
+        direct = Tiling(self.window_ms) if tumbles else Hopping(self.window_ms, self.every_ms)
         return [own, Alternative("direct", direct, 1, False)]
 
 

@@ -2,21 +2,80 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import gcd
 from typing import Self
 
 from stream_dp.errors import Fault
 from stream_dp.windows.durations import format_duration, format_time
-from stream_dp.windows.shapes.base import Interval, Settings, Shape
+from stream_dp.windows.shapes.shape import Interval, Settings, Shape
 
 _LONGEST_IN_UNITS = 10_000
 """Limit of the search for a length that fits; of lengths as people write them, the first hundreds are enough."""
 
 
+class Even(Shape):
+    """Intervals of one length, of which one begins at every step, over all time."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def length_ms(self) -> int:
+        """Length of every interval, above 0."""
+
+    @property
+    def step_ms(self) -> int:
+        """Time from one start to the next, above 0: the length, where each begins where the one before ends."""
+        return self.length_ms
+
+    @property
+    @abstractmethod
+    def origin_ms(self) -> int:
+        """Start of some interval; all others follow from it."""
+
+    def start_of(self, time_ms: int) -> int:
+        """Return the start of the newest interval that a time is in."""
+        return time_ms - (time_ms - self.origin_ms) % self.step_ms
+
+    def end(self, start_ms: int) -> int:
+        """Return the first moment behind an interval."""
+        return start_ms + self.length_ms
+
+    def next(self, start_ms: int, steps: int = 1) -> int:
+        """Return the start of the interval so many steps on; back, where `steps` is negative."""
+        return start_ms + steps * self.step_ms
+
+    def starts(self, first_ms: int, until_ms: int) -> range:
+        """Return the starts from one interval on up to, and without, a time."""
+        return range(first_ms, until_ms, self.step_ms)
+
+    @property
+    def shortest_ms(self) -> int:
+        """Length of every interval."""
+        return self.length_ms
+
+    @property
+    def longest(self) -> Interval:
+        """Any interval: all are as long."""
+        return Interval(self.origin_ms, self.end(self.origin_ms))
+
+    @property
+    def per_second(self) -> Fraction:
+        """Intervals that begin in a second."""
+        return Fraction(1000, self.step_ms)
+
+    @property
+    def words(self) -> str:
+        """The length as text."""
+        return format_duration(self.length_ms)
+
+
 @dataclass(frozen=True, slots=True)
-class Tiling(Shape):
+class Tiling(Even):
     """Intervals of one length, end to end, over all time: tumbling windows, panes, or the periods of a ledger.
 
     Attributes:
@@ -49,46 +108,6 @@ class Tiling(Shape):
         """Return the tiling that an interval is one of."""
         return cls(interval.length_ms, interval.start_ms)
 
-    def start_of(self, time_ms: int) -> int:
-        """Return the start of the interval that a time is in."""
-        return time_ms - (time_ms - self.origin_ms) % self.length_ms
-
-    def end(self, start_ms: int) -> int:
-        """Return the first moment behind an interval."""
-        return start_ms + self.length_ms
-
-    def next(self, start_ms: int, steps: int = 1) -> int:
-        """Return the start of the interval so many steps on; back, where `steps` is negative."""
-        return start_ms + steps * self.length_ms
-
-    def starts(self, first_ms: int, until_ms: int) -> range:
-        """Return the starts from one interval on up to, and without, a time."""
-        return range(first_ms, until_ms, self.length_ms)
-
-    def begun(self, first_ms: int, until_ms: int) -> int:
-        """Count the intervals that begin from `first_ms`, a start, up to and without a time."""
-        return max(0, -((first_ms - until_ms) // self.length_ms))
-
-    @property
-    def shortest_ms(self) -> int:
-        """Length of every interval."""
-        return self.length_ms
-
-    @property
-    def longest(self) -> Interval:
-        """Any interval: all are as long."""
-        return Interval(self.origin_ms, self.end(self.origin_ms))
-
-    @property
-    def per_second(self) -> Fraction:
-        """Intervals that begin in a second."""
-        return Fraction(1000, self.length_ms)
-
-    @property
-    def words(self) -> str:
-        """The length as text."""
-        return format_duration(self.length_ms)
-
     @property
     def since(self) -> str:
         """Length and some start as text."""
@@ -112,7 +131,7 @@ class Tiling(Shape):
 
     def to_tile(self, others: Tiling) -> Tiling:
         """Return intervals like these, but shorter or moved (towards 1970) where they have to be to tile the others."""
-        unit = greatest_common(self.length_ms, others.length_ms)
+        unit = gcd(self.length_ms, others.length_ms)
         most = min(self.length_ms // unit, _LONGEST_IN_UNITS)
         length = unit * max(units for units in range(1, most + 1) if others.length_ms // unit % units == 0)
         grid = Tiling(length, others.origin_ms)
@@ -121,7 +140,7 @@ class Tiling(Shape):
 
     def to_tile_with(self, others: Tiling) -> Tiling:
         """Return the longest intervals of which these are made, too, and that tile the others."""
-        return Tiling(greatest_common(self.length_ms, others.length_ms), self.to_tile(others).origin_ms)
+        return Tiling(gcd(self.length_ms, others.length_ms), self.to_tile(others).origin_ms)
 
     def common(self, other: Tiling) -> Tiling | None:
         """Return the starts that both have, as those of longer intervals; None if they have none in common."""
@@ -141,8 +160,32 @@ class Tiling(Shape):
         return [Tiling(count * others.length_ms, origin) for count in sorted(counts)]
 
 
-def greatest_common(one: int, other: int) -> int:
-    """Return the greatest common divisor of two lengths."""
-    while other:
-        one, other = other, one % other
-    return one
+class OfPanes(Even):
+    """A shape whose windows are made of panes: the panes are what is counted, noised and sealed by itself.
+
+    Attributes:
+        pane: how the panes cut time.
+    """
+
+    __slots__ = ()
+
+    pane: Tiling
+
+    @property
+    def length_ms(self) -> int:
+        """Length of a pane."""
+        return self.pane.length_ms
+
+    @property
+    def origin_ms(self) -> int:
+        """Start of some pane."""
+        return self.pane.origin_ms
+
+    @property
+    def counted(self) -> Tiling:
+        """The panes."""
+        return self.pane
+
+    def tiles(self, others: Shape) -> bool:
+        """Tell whether every other interval is made of whole panes."""
+        return self.pane.tiles(others)

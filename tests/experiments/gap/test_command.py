@@ -78,6 +78,7 @@ def measured() -> Iterator[Study]:
         yield gap_numbers.study(None, 4, 1, lambda steps: None)
 
 
+@pytest.mark.slow
 def test_the_tables_are_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     picture = tmp_path / "made" / "gap.png"
     result = run(folder=picture.parent)

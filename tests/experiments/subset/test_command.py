@@ -37,6 +37,7 @@ def rows(result: Result, words: int) -> list[list[str]]:
     return [row for line in result.stdout.splitlines() if len(row := line.split()) == words]
 
 
+@pytest.mark.slow
 def test_the_figures_are_told_in_numbers_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_numbers, "KS", (10, 100))
     picture = tmp_path / "made" / "subset.png"

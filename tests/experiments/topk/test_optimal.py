@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from experiments.topk.composition import NO_STEPS, compose
 from experiments.topk.optimal import optimal_composition, optimal_curve
-from stream_dp.accounting.composition import NO_STEPS, compose
 from stream_dp.accounting.rounding import log_down, log_up
 from stream_dp.errors import ParameterError
 

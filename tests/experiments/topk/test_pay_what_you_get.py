@@ -9,7 +9,7 @@ import pytest
 from experiments.topk.pay_what_you_get import epsilon_per_draw, pay_what_you_get, single_call, size
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.errors import ParameterError
-from stream_dp.select import TopKParameters, threshold
+from stream_dp.select.gumbel import TopKParameters, threshold
 
 ULP = 1 + Fraction(1, 2**63)
 

@@ -7,17 +7,9 @@ from typing import Any
 
 import pytest
 
+from experiments.topk.composition import NO_STEPS, Bounds, compose, general_cost
 from stream_dp.accounting import Cost
-from stream_dp.accounting.composition import (
-    NO_STEPS,
-    Bounds,
-    compose,
-    general_cost,
-    rho_within,
-    squares_epsilon,
-    squares_within,
-    zcdp_epsilon,
-)
+from stream_dp.accounting.composition import rho_within, squares_epsilon, squares_within, zcdp_epsilon
 from stream_dp.accounting.rounding import exp_up
 from stream_dp.errors import ParameterError
 

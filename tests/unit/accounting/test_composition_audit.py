@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from experiments.topk.composition import NO_STEPS, compose
 from experiments.topk.pay_what_you_get import pay_what_you_get
-from stream_dp.accounting.composition import NO_STEPS, compose, squares_epsilon, squares_within, zcdp_epsilon
+from stream_dp.accounting.composition import squares_epsilon, squares_within, zcdp_epsilon
 from stream_dp.accounting.rounding import down, exp_down, exp_up, log_up, root_up, up
 
 ROUNDING = Fraction(1, 2**200)

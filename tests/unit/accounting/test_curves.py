@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 
-from stream_dp.accounting.curves import (
-    approximate_epsilon,
-    discrete_laplace_rho,
-    gaussian_rho,
-    zcdp_curve,
-)
+from stream_dp.accounting.composition import discrete_laplace_rho, renyi_epsilon
 from stream_dp.accounting.rounding import log_up
 from stream_dp.errors import ParameterError
-from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter, threshold_for
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import discrete_laplace_renyi
 
 ORDERS = [Fraction(1001, 1000), Fraction(3, 2), *map(Fraction, (2, 4, 16, 64, 1024))]
@@ -67,35 +62,28 @@ def test_zcdp_of_pure_noise_is_better_than_half_epsilon_squared() -> None:
         assert discrete_laplace_rho(parameter(epsilon)) < epsilon**2 / 2
 
 
-def test_gaussian_rho_is_exact_and_grows_with_the_items_of_a_user() -> None:
-    assert gaussian_rho(Fraction(8), Fraction(1)) == Fraction(1, 16)
-    assert gaussian_rho(Fraction(8), Fraction(4)) == Fraction(1, 4)
-
-
 def test_more_windows_never_cost_less_and_summing_curves_beats_summing_epsilons() -> None:
     delta = Fraction(1, 10**6)
     epsilon = Fraction(1, 10)
     a = parameter(epsilon)
 
     def year(windows: int) -> Fraction:
-        return approximate_epsilon(lambda alpha: windows * discrete_laplace_renyi(a, alpha), delta, ORDERS)
+        return min(renyi_epsilon(windows * discrete_laplace_renyi(a, alpha), alpha, delta) for alpha in ORDERS)
 
     assert year(1) < year(30) < year(365)
     assert year(365) < 13 < 365 * epsilon
 
 
 def test_a_curve_that_never_rises_gives_no_negative_epsilon() -> None:
-    assert approximate_epsilon(lambda alpha: Fraction(0), Fraction(1, 2), ORDERS) == 0
+    assert min(renyi_epsilon(Fraction(0), alpha, Fraction(1, 2)) for alpha in ORDERS) == 0
 
 
 @pytest.mark.parametrize(
     "call",
     [
         lambda: discrete_laplace_rho(Fraction(0)),
-        lambda: gaussian_rho(Fraction(0), Fraction(1)),
-        lambda: zcdp_curve(Fraction(1))(Fraction(1)),
-        lambda: approximate_epsilon(zcdp_curve(Fraction(1)), Fraction(1), ORDERS),
-        lambda: approximate_epsilon(zcdp_curve(Fraction(1)), Fraction(1, 2), [Fraction(1)]),
+        lambda: renyi_epsilon(Fraction(2), Fraction(2), Fraction(1)),
+        lambda: renyi_epsilon(Fraction(1), Fraction(1), Fraction(1, 2)),
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], Fraction]) -> None:

@@ -4,7 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.accounting.rounding import check_target, largest
+from stream_dp.accounting.composition import rho_within, squares_within
+from stream_dp.accounting.rounding import largest
 from stream_dp.errors import ParameterError
 
 
@@ -37,7 +38,9 @@ def test_only_numbers_that_were_seen_to_keep_the_bound_are_returned() -> None:
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(-1), 1.0])
 def test_a_target_that_nothing_keeps_is_refused(epsilon: Fraction) -> None:
     with pytest.raises(ParameterError):
-        check_target(epsilon)
+        squares_within(epsilon, Fraction(1, 2))
+    with pytest.raises(ParameterError):
+        rho_within(epsilon, Fraction(1, 2))
 
 
 @pytest.mark.parametrize("exponent", [-20_000, -65, -3, -1, 0, 1, 2, 7, 64, 1000])

@@ -8,8 +8,8 @@ from math import exp, log, sinh, tanh
 
 import pytest
 
-from stream_dp.accounting.curves import discrete_laplace_rho, ladder_rho
-from stream_dp.lossless.families.discrete_laplace import pmf
+from stream_dp.accounting.composition import discrete_laplace_rho, ladder_rho
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import bridge_pmf
 
 LADDERS = [

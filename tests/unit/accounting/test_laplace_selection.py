@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from experiments.topk.composition import general_cost
 from experiments.topk.pay_what_you_get import single_call
 from stream_dp.accounting import Cost
-from stream_dp.accounting.composition import general_cost
 from stream_dp.accounting.selection import fixed_threshold_cost, laplace_selection_cost, laplace_selection_delta
 from stream_dp.errors import ParameterError
 
@@ -53,7 +53,7 @@ def test_a_threshold_without_noise_costs_what_theorem_5_says() -> None:
     epsilon, delta, slack = Fraction("0.1"), Fraction("1e-9"), Fraction("1e-6")
 
     assert fixed_threshold_cost(100, epsilon, delta) == Cost(Fraction(10), 100 * delta)
-    advanced = fixed_threshold_cost(100, epsilon, delta, slack)
+    advanced = general_cost({Cost(epsilon, delta): 100}, slack)
     assert advanced.delta == 100 * delta + slack
     assert float(advanced.epsilon) == pytest.approx(5.756105519335732, rel=1e-12, abs=0)
 
@@ -69,7 +69,7 @@ def test_a_threshold_without_noise_costs_what_theorem_5_says() -> None:
         lambda: laplace_selection_delta(Fraction(1, 2), 0, Fraction(1)),
         lambda: fixed_threshold_cost(0, Fraction(1), Fraction(1, 2)),
         lambda: fixed_threshold_cost(1, Fraction(1), Fraction(2, 3)),
-        lambda: fixed_threshold_cost(1, Fraction(1), Fraction(1, 2), Fraction(1)),
+        lambda: general_cost({Cost(Fraction(1), Fraction(1, 2)): 1}, Fraction(1)),
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], object]) -> None:

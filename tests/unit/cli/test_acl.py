@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import post
 from stream_dp.runtime.kafka.rights import Right
 from tests.support.published import Call
@@ -47,7 +47,7 @@ def test_where_nobody_is_named_an_example_of_each_is_shown(call: Call, visits_fi
     ("options", "message"),
     [
         (["--reader", "publc=User:x"], "error: reader: no audience is named 'publc'; did you mean 'public'?"),
-        (["--apply"], "name the accounts that get the rights: --worker, --reader, --operator, --producer"),
+        (["--apply"], "name the accounts that get the rights: --worker, --reader, --operator, --producer, --gateway"),
         (["--worker", "w"], "write a principal as the cluster calls it, \"User:name\", not 'w'"),
         (["--reader", "User:x"], "write an audience and its principal, \"partner=User:name\", not 'User:x'"),
     ],

@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
-from stream_dp.control.boundaries import LEAD_MS
+from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.settings_change import LEAD_MS
 from stream_dp.errors import AccessError
-from stream_dp.operations.numbers import moment
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post, read_history
 from stream_dp.runtime.kafka.rights import AclEntry, worker_rights
-from stream_dp.windows.durations import format_time
+from stream_dp.windows.durations import format_time, moment
 
 Make = Callable[..., Any]
 Golden = Callable[[str, str], None]
@@ -55,7 +54,7 @@ def started(visits: Plan, log: MemoryLog) -> MemoryLog:
 @pytest.fixture
 def noon(visits: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """The same at a time that does not go on."""
-    for module in ("apply", "reports"):
+    for module in ("settings", "status"):
         monkeypatch.setattr(f"stream_dp.operations.{module}.wall_clock_ms", lambda: NOON)
     log.create("visits-control", 1)
     assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, NOON - 3_600_000)))
@@ -176,10 +175,10 @@ def test_a_machine_reads_the_change_and_that_it_holds(
     assert (dry["settings"], dry["posted"], done["settings"], done["posted"]) == (1, False, 2, True)
     assert done["differs"] == [{"path": "views.searches.k", "change": "changed", "before": "3", "after": "4"}]
     (view,) = done["views"]
-    assert (view["view"], view["change"], view["at_ms"], view["state_goes_on"]) == ("searches", "changed", at, False)
+    assert (view["view"], view["change"], view["at_ms"], view["goes_on"]) == ("searches", "changed", at, False)
     assert view["day_before"]["epsilon"]["exact"] == "5000003/10000000"
-    assert done["ledgers"][0]["lasts_after"] == {"for_ms": 10 * DAY, "until_ms": None, "whole_period": True}
-    assert done["workers"] == {"known_by": [], "not_known_by": [], "silent": 0, "refusals": {}}
+    assert done["ledgers"][0]["lasts_after"] == {"for_ms": 10 * DAY, "until_ms": None, "is_whole": True}
+    assert done["workers"] == {"used_by": [], "others": [], "silent": 0, "ran": False, "refusals": {}}
     asks = call("apply", visits_file, "--json")
     assert asks.code == 2
     assert "--json cannot ask. Add --yes or --dry-run." in asks.err
@@ -296,7 +295,7 @@ def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, now = tomorrow(), [now_ms()]
-    monkeypatch.setattr("stream_dp.operations.apply.wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr("stream_dp.operations.settings.wall_clock_ms", lambda: now[0])
     monkeypatch.setattr("click.confirm", lambda *_, **__: now.append(now.pop() + DAY))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
     assert said.code == 0
@@ -321,7 +320,7 @@ def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
     assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, 90 * DAY)))
     silent = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert silent.code == 2
-    assert "views.searches: watermarks move its clock, and no worker says what that shows; say from when" in silent.err
+    assert "views.searches: watermarks move its clock, and no worker reports it; say when to begin" in silent.err
     for age_ms, day in ((0, 100), (6000, 101)):
         shown = ViewStatus(clock_ms=100 * DAY - LEAD_MS - 5000, open_from_ms=99 * DAY)
         part = PartitionStatus(lag={}, views={"searches": shown}, next_windows_ms={}, counters={})
@@ -343,7 +342,7 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
     async def goes_on(_seconds: float) -> None:
         says(started, *next(later))
 
-    monkeypatch.setattr("stream_dp.operations.apply.asyncio.sleep", goes_on)
+    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", goes_on)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 0
     assert said.out.splitlines()[-4:] == [
@@ -357,7 +356,7 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
 def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
     call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.operations.apply.LOOK_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0)
     says(started, worker("one", 2), worker("two", 1))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
@@ -372,7 +371,7 @@ def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
     async def ends(_seconds: float) -> None:
         started.append("visits-status", 0, b"one", None)
 
-    monkeypatch.setattr("stream_dp.operations.apply.asyncio.sleep", ends)
+    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", ends)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
     assert said.out.splitlines()[-1] == (
@@ -595,7 +594,7 @@ def test_what_is_disclosed_differently_of_former_editions_is_shown_for_each_of_t
     said = call("apply", last, "--from", format_time(second + DAY), "--dry-run")
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
-    at = lines.index("Earlier windows are published differently from then on:")
+    at = lines.index("From that moment, earlier windows are published differently:")
     changes = "audience public coarse, fine after 2h -> coarse; audience staff fine -> none; audience team none -> fine"
     spans = [("pages", 1, began, first), ("pages", 2, first, second + DAY), ("searches", 1, began, first)]
     spans += [("searches", 2, first, second), ("searches", 3, second, second + DAY)]

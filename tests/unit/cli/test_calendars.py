@@ -11,15 +11,15 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.cli.check import check
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
-from stream_dp.operations.reports import Reports
-from stream_dp.operations.status import summary
+from stream_dp.config.planner import load_plan
+from stream_dp.operations.status import Reports, summary
 from stream_dp.records.models import LedgerEntry, PartitionStatus, ViewStatus
 from stream_dp.records.statement import read_statements
-from stream_dp.releases.publication import Booking, audience_charge, entry_record
+from stream_dp.releases.accounts import Booking
+from stream_dp.releases.publication import audience_charge, entry_record
 from stream_dp.runtime.kafka.client import NO_GROUP
 from stream_dp.windows.durations import parse_time
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.shape import Interval
 from tests.support.views import balance
 from tests.unit.cli.test_status import worker
 
@@ -86,6 +86,6 @@ def test_status_says_which_window_is_open_and_when_it_leaves(planned: Plan) -> N
     )
     one = worker("one", dict.fromkeys(range(planned.partitions), part), at_ms=NOON)
     found = summary(planned, Reports(NOON, {"one": one}, dict(one.partitions), frozenset(), NO_GROUP)).views["pages"]
-    assert found.open == (1, day)
-    assert found.released_to == day.start_ms
-    assert found.next_due == planned.slots.after(day.end_ms + window.grace_ms)
+    assert (found.open_windows, found.open_from_ms, found.open_until_ms) == (1, day.start_ms, day.end_ms)
+    assert found.released_to_ms == day.start_ms
+    assert found.next_due_ms == planned.slots.after(day.end_ms + window.grace_ms)

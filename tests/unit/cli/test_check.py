@@ -151,7 +151,7 @@ def test_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
 def test_the_explanation_says_when_releases_leave_and_what_the_offset_covers_on_this_machine(tmp_path: Path) -> None:
     slow = RIGHT.replace("sources:\n", "release: {slot: 500ms, offset: 5s}\nsources:\n", 1)
     result = CliRunner().invoke(check, [written(tmp_path, slow), "--explain"], env={"COLUMNS": "400"})
-    assert "Releases leave at multiples of 500ms, 5s after their window closes at the earliest." in result.stdout
+    assert "A release leaves at least 5s after its window closes, at the next multiple of 500ms." in result.stdout
     for view in ("pages", "searches"):
         assert re.search(
             rf"On this machine a window of {view} takes [0-9.e+]+ ms, .* half of the offset of 5s", result.stdout
@@ -175,11 +175,11 @@ def test_a_budget_that_does_not_last_for_the_first_windows_is_warned_of_and_fail
     short = written(tmp_path, RIGHT.replace('epsilon: "30"', 'epsilon: "2"'))
     plain = CliRunner().invoke(check, [short], env={"COLUMNS": "400"})
     assert plain.exit_code == 0
-    assert "warning: ledger visitors does not afford its schedule: " in plain.stdout
-    assert "it does not pay for the first windows of all its views together; some are refused from" in plain.stdout
+    assert "warning: ledger visitors: budget too small. A period of 7d needs epsilon " in plain.stdout
+    assert "It does not pay for the first windows of all its views together: some are refused from" in plain.stdout
     strict = CliRunner().invoke(check, [short, "--strict"], env={"COLUMNS": "400"})
     assert strict.exit_code == 3
-    assert "does not afford its schedule" in strict.stdout
+    assert "budget too small" in strict.stdout
     assert CliRunner().invoke(check, [short, "--strict", "--json"]).exit_code == 3
     faulty = written(tmp_path, RIGHT.replace("epsilon", "epsilom", 1))
     assert CliRunner().invoke(check, [faulty, "--strict"]).exit_code == 2

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from stream_dp.cli.check import check
 from stream_dp.control.editions import Posted, next_record, plan_of
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import post
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import plan_from

@@ -10,8 +10,9 @@ from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, configuration, new_r
 from stream_dp.cli.demo.walkthrough import chosen_broker
 from stream_dp.config.explanation import describe
 from stream_dp.errors import ConfigError
-from stream_dp.runtime import localkafka
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.localkafka import broker as localkafka
+from stream_dp.runtime.localkafka import jars
 
 
 @pytest.fixture(autouse=True)
@@ -22,18 +23,18 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_two_runs_share_no_topic_and_no_folder() -> None:
     one, other = new_run("kafka://127.0.0.1:1"), new_run("kafka://127.0.0.1:1")
-    names = [{topic.name for topic in Topics.of(run.plan).all(run.plan)} for run in (one, other)]
-    names = [found | {run.view(DESTINATIONS).source.topic} for found, run in zip(names, (one, other), strict=True)]
+    names = [{topic.name for topic in Topics.of(run).all(run)} for run in (one, other)]
+    names = [found | {run.views[DESTINATIONS].source.topic} for found, run in zip(names, (one, other), strict=True)]
     assert not names[0] & names[1]
     assert one.folder != other.folder
     assert one.folder.stat().st_mode & 0o077 == 0
-    assert one.plan.data_dir.parent == one.plan.key_file.parent == one.folder
+    assert one.data_dir.parent == one.key_file.parent == one.folder
 
 
 def test_copy_keeps_the_comments_and_names_the_broker() -> None:
     text = configuration("abc", "kafka://a:1,b:2")
     assert "\nbroker: kafka://a:1,b:2\n" in text
-    assert "# Who is protected: what one aircraft does in four weeks." in text
+    assert "# Who is protected: one aircraft, per four weeks." in text
     assert "\nname: flights-abc\n" in text
     assert "{topic: flights-abc," in text
 
@@ -48,7 +49,7 @@ def test_broker_that_is_none_is_a_wrong_configuration(monkeypatch: pytest.Monkey
 
 
 def test_ledger_promises_epsilon_2_and_pays_for_a_window_of_every_view_at_all_levels_but_the_finest() -> None:
-    plan = new_run("memory://").plan
+    plan = new_run("memory://")
     (ledger,) = plan.ledgers.values()
     assert ledger.total.epsilon == 2
     assert {view.window.shape for view in plan.views.values()} == {ledger.periods}, "a window is a period"
@@ -66,18 +67,19 @@ def test_ledger_promises_epsilon_2_and_pays_for_a_window_of_every_view_at_all_le
 
 def test_ladders_have_two_levels_that_nobody_starts_with_and_the_same_names() -> None:
     run = new_run("memory://")
-    ladders = [[level.name for level in run.view(name).levels] for name in (DESTINATIONS, CARRIERS)]
+    ladders = [[level.name for level in run.views[name].levels] for name in (DESTINATIONS, CARRIERS)]
     assert ladders[0] == ladders[1]
-    assert max(run.view(DESTINATIONS).audiences.values()) == len(ladders[0]) - 3
-    assert list(run.view(DESTINATIONS).audiences) == ["public", "partner", "internal"]
+    assert max(run.views[DESTINATIONS].audiences.values()) == len(ladders[0]) - 3
+    assert list(run.views[DESTINATIONS].audiences) == ["public", "partner", "internal"]
 
 
 def test_named_cluster_wins_and_is_never_started_or_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAM_DP_BROKER", "kafka://broker:9092")
     _forbid_local_kafka(monkeypatch)
-    with chosen_broker(lambda _: None, keep_running=False) as choice:
+    said: list[str] = []
+    with chosen_broker(said.append, keep_running=False) as choice:
         assert (choice.broker, choice.embedded) == ("kafka://broker:9092", False)
-        assert "broker:9092 that STREAM_DP_BROKER names" in choice.words
+        assert "broker:9092 that STREAM_DP_BROKER names" in said[0]
 
 
 def test_embedded_log_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +93,11 @@ def test_machine_without_java_gets_the_embedded_log_and_one_line_that_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _forbid_local_kafka(monkeypatch)
-    monkeypatch.setattr(localkafka, "local_kafka_problem", lambda: "Java was not found on PATH: install it")
-    with chosen_broker(lambda _: None, keep_running=False) as choice:
+    monkeypatch.setattr(jars, "local_kafka_problem", lambda: "Java was not found on PATH: install it")
+    said: list[str] = []
+    with chosen_broker(said.append, keep_running=False) as choice:
         assert choice.broker == "memory://"
-        assert choice.words.splitlines() == [
+        assert said == [
             "Broker: the embedded log. It serves this one process and forgets everything at its end. "
             "No real Kafka: Java was not found on PATH: install it."
         ]
@@ -108,7 +111,7 @@ def test_local_kafka_is_stopped_only_by_who_started_it(
 ) -> None:
     found = localkafka.LocalKafka(tmp_path, tmp_path / "log", "127.0.0.1:5", 1, started)
     stops: list[str] = []
-    monkeypatch.setattr(localkafka, "local_kafka_problem", lambda: None)
+    monkeypatch.setattr(jars, "local_kafka_problem", lambda: None)
     monkeypatch.setattr(localkafka, "start", lambda say: found)
     monkeypatch.setattr(localkafka, "stop", lambda: stops.append("stopped"))
     with suppress(KeyboardInterrupt), chosen_broker(lambda _: None, keep_running=keep) as choice:

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record, next_record
 from stream_dp.errors import BrokerError
-from stream_dp.operations import history as tables
+from stream_dp.operations import events_file as tables
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
-from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
+from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.control_topic import post
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.source_records import SourceRecords
 from stream_dp.windows.durations import format_time, parse_time
+from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER
 
 Call = Callable[..., Any]
@@ -503,7 +503,7 @@ def test_a_failure_says_what_stands_in_the_topic_and_how_to_go_on(
 ) -> None:
     publish, left = MemoryClient.publish, [2]
 
-    async def failing(self: MemoryClient, outgoing: Iterable[Outgoing]) -> None:
+    async def failing(self: MemoryClient, outgoing: Iterable[Message]) -> None:
         left[0] -= 1
         if left[0] == 0:
             raise BrokerError("the broker is gone")

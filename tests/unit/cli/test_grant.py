@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.cli.grant import explained
+from stream_dp.cli.grants import explained
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Grant, Order, Scope, changes_of
-from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.control.grant_records import Grant, Order, Scope, changes_of
+from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.kafka.control_topic import read_order
 from stream_dp.windows.durations import parse_time
 
@@ -93,7 +93,7 @@ def test_words_tell_what_a_grant_does_and_what_it_does_not(visits: Plan) -> None
     def words(level: str, last: str | None) -> list[str]:
         known = [] if last is None else [Order(1, "staff", last)]
         changes = changes_of(visits, Grant(audience="staff", level=level), known)
-        return [explained(change, visits.views[change.view], Scope()) for change in changes]
+        return [explained(change, visits.views[change.view], Scope(), "staff") for change in changes]
 
     lower = "pages: fine (±3) -> coarse (±9) for windows to come. "
     lower += "What was published stays in the topic and becomes no finer."
@@ -129,7 +129,8 @@ def test_grant_of_some_views_and_windows_at_a_time_is_written_and_listed_and_wit
         (False, False, []),
     ]
     page = call("grants", visits_file).out
-    golden("grants", re.sub(r"since \S+", "since (now)", page))
+    page = page.replace(str(visits_file), "visits.yaml")
+    golden("grants", re.sub(r"since \S+", "since 2026-01-01T00:00:00Z", page))
 
     said = call("grants", visits_file, "--withdraw", name)
     assert said.code == 0

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record, next_record
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import post
 from stream_dp.runtime.kafka.topics import Topics
 from tests.support.published import Said

@@ -15,13 +15,14 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.cli.ledger import burn_down, page, verdict
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.operations.ledger import as_json, outlook
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.records.models import AudienceCharge, LedgerEntry
 from stream_dp.records.statement import LedgerStatement, Period, read_statements
-from stream_dp.releases.publication import Booking, Outcome, audience_charge, entry_record
-from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.releases.accounts import Booking
+from stream_dp.releases.publication import Outcome, audience_charge, entry_record
+from stream_dp.runtime.embedded import MemoryLog
 from tests.support.views import balance
 
 Make = Callable[..., Any]
@@ -193,6 +194,23 @@ def test_forecast_counts_windows_at_the_present_level_up_to_the_end_of_the_perio
     assert lasts == 10 * DAY_MS
 
 
+def test_forecast_leaves_out_a_view_that_was_taken_out(visits: Plan) -> None:
+    """It has no audience any more, and its entries are still among those of the ledger."""
+    statement = three_days(visits).statement()
+    removed = replace(visits.views["pages"], audiences={}, unlocks={}, is_removed=True)
+    views, lasts = forecast(replace(visits, views={**visits.views, "pages": removed}), statement)
+
+    assert views.keys() == {"searches"}
+    assert (views["searches"].to_come, lasts) == (7, 10 * DAY_MS)
+
+
+def test_forecast_without_a_view_lasts_to_the_end_of_the_period(visits: Plan) -> None:
+    statement = three_days(visits).statement()
+    removed = {name: replace(view, audiences={}, unlocks={}, is_removed=True) for name, view in visits.views.items()}
+
+    assert forecast(replace(visits, views=removed), statement) == ({}, 10 * DAY_MS)
+
+
 def test_a_view_reaches_as_far_as_what_is_left_for_it(visits_file: Path, golden: Golden) -> None:
     """Five of 30 are for pages: 3 are spent, 2 windows are to come; 25 for searches."""
     visits_file.write_text(visits_file.read_text().replace("kind: histogram", 'kind: histogram, share: "1/6"'))
@@ -231,6 +249,35 @@ def test_forecast_says_so_where_the_next_windows_are_not_paid_for(visits_file: P
     }
     assert outlook(plan, statement).state == "exhausted"
     golden("ledger-exhausted", shown(plan, statement))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "words"),
+    [
+        (
+            "6",
+            "Budget short: view pages can pay for windows until 1970-01-05. View searches can pay for windows until "
+            "1970-01-05. Their later windows may be refused until 1970-01-11. Ledger visitors has 29 % of epsilon "
+            "left. A larger budget counts from the next period on.",
+        ),
+        (
+            "8",
+            "Budget short: view pages can pay for windows until 1970-01-06. Its later windows may be refused until "
+            "1970-01-11. View searches can pay for 3 more at most. Ledger visitors has 47 % of epsilon left. A larger "
+            "budget counts from the next period on.",
+        ),
+        (
+            "14",
+            "Budget short: view pages can pay for windows until 1970-01-10. Its later windows may be refused until "
+            "1970-01-11. View searches can pay to the end of the period. Ledger visitors has 69 % of epsilon left. A "
+            "larger budget counts from the next period on.",
+        ),
+    ],
+)
+def test_a_short_budget_names_the_views_that_it_stops_first(visits_file: Path, epsilon: str, words: str) -> None:
+    visits_file.write_text(visits_file.read_text().replace('epsilon: "30"', f'epsilon: "{epsilon}"'))
+    plan = load_plan(visits_file)
+    assert verdict(plan, three_days(plan).statement()).plain == words
 
 
 def test_a_view_of_which_nothing_is_charged_begins_with_its_first_window_not_with_the_period(

@@ -19,8 +19,8 @@ import rocksdict
 
 from stream_dp.config.access import Broker
 from stream_dp.errors import ConfigError, StorageError, exit_code
-from stream_dp.runtime import connecting
-from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.kafka import client as connecting
+from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.storage import unusable
 from tests.support.secured import make_certificates
@@ -103,7 +103,7 @@ FILES: dict[str, list[Harm]] = {
     "state/v1/tables/counts-0.db": PLACE,
     "state/v1/tables/counts-0.db/CURRENT": PLACE,
 }
-QUICK = {("app.yaml", "garbled"), ("secret.key", "truncated"), ("broker.pem", "empty"), ("state/v1", "other_kind")}
+QUICK = {("app.yaml", "garbled"), ("secret.key", "truncated")}
 
 
 def environment() -> dict[str, str]:

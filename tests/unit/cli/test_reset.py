@@ -13,8 +13,9 @@ import pytest
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.releases.publication import Booking, audience_charge, entry_record
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.releases.accounts import Booking
+from stream_dp.releases.publication import audience_charge, entry_record
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.ownership import create_owned
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.key_file import load_keys

@@ -20,19 +20,27 @@ from stream_dp.accounting import Cost
 from stream_dp.cli.status import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import build_plan, load_plan
+from stream_dp.config.planner import build_plan, load_plan
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
-from stream_dp.operations.numbers import moment
-from stream_dp.operations.reports import GONE_MS, SILENT_MS, Reports
-from stream_dp.operations.status import BEHIND_WINDOWS, MISSED_MS, Summary, ToCome, summary
-from stream_dp.operations.tune import tuned
+from stream_dp.operations.settings import tuned
+from stream_dp.operations.status import (
+    BEHIND_WINDOWS,
+    GONE_MS,
+    MISSED_MS,
+    SILENT_MS,
+    Reports,
+    Summary,
+    ToCome,
+    ViewSummary,
+    summary,
+)
 from stream_dp.records.models import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
 from stream_dp.runtime.kafka.control_topic import post
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.durations import moment
 from tests.unit.cli.test_ledger import Office
 
 DAY = 86_400_000
@@ -82,9 +90,14 @@ def problems(found: Summary) -> list[tuple[str, str]]:
     return [(one.code, one.about) for one in found.problems]
 
 
+def opened(view: ViewSummary) -> tuple[int | None, int | None, int | None]:
+    """The open windows of a view: how many, and the interval of them all."""
+    return view.open_windows, view.open_from_ms, view.open_until_ms
+
+
 def shown(plan: Plan, found: Summary, width: int = 120) -> str:
     text = StringIO()
-    Console(width=width, file=text).print(page(plan, found))
+    Console(width=width, file=text).print(page(plan, found, Path("visits.yaml")))
     return text.getvalue()
 
 
@@ -105,7 +118,7 @@ def test_a_partition_that_changes_hands_is_counted_once_as_it_was_said_last(visi
     found = of(visits, ONE, taken)
     assert found.totals == {"events_consumed": 19}
     assert found.lag == {"visits": {0: 2, 1: 0}}
-    assert found.reports.owners == {0: "two", 1: "two"}
+    assert found.unowned == []
     assert found.problems == []
 
 
@@ -183,7 +196,7 @@ def test_problems_come_first(
     assert problems(found) == expected
     lines = [line.strip() for line in shown(visits, found, width=200).splitlines()]
     assert lines[0].endswith("1 problem" if len(expected) == 1 else f"{len(expected)} problems")
-    assert lines[1 : len(expected) + 1] == [f"! {one.message}" for one in found.problems]
+    assert lines[1 : len(expected) + 1] == [f"! {one.message}".replace("FILE", "visits.yaml") for one in found.problems]
 
 
 def test_of_many_problems_the_first_are_above_the_tables_and_the_others_below(visits: Plan, golden: Golden) -> None:
@@ -199,7 +212,7 @@ def test_of_many_problems_the_first_are_above_the_tables_and_the_others_below(vi
 
 
 def test_a_view_whose_next_window_is_long_due_is_behind(visits: Plan) -> None:
-    due = of(visits, BEHIND, TWO).views["pages"].next_due
+    due = of(visits, BEHIND, TWO).views["pages"].next_due_ms
     assert due is not None
     assert due > 20 * DAY
     found = of(visits, BEHIND, TWO)
@@ -230,22 +243,22 @@ def test_windows_that_a_partition_has_not_closed_wait_for_it_and_are_not_behind(
     parts = {
         at: PartitionStatus(lag={}, views=of_it, next_windows_ms=released, counters={}) for at, of_it in counted.items()
     }
-    assert of(visits, worker("one", parts)).views["pages"].waiting == 0
+    assert of(visits, worker("one", parts)).views["pages"].waiting_windows == 0
 
 
 def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_says_how_far(visits: Plan) -> None:
     office = Office(visits)
     office.release("pages", 0)
     rich = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert rich.budgets["visitors"].words.startswith("96 % of epsilon, ")
-    assert (rich.budgets["visitors"].pays_until_ms, rich.budgets["visitors"].is_spent) == (10 * DAY, False)
+    assert rich.budgets["visitors"].says.startswith("96 % of epsilon, ")
+    assert (rich.budgets["visitors"].pays_until_ms, rich.budgets["visitors"].spent) == (10 * DAY, False)
     office.left[0] = visits.views["pages"].cost(0)
     office.release("pages", 1)
     poor = summary(visits, Reports(DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
     assert (poor.problems[-1].code, poor.problems[-1].about) == ("budget_exhausted", "visitors")
-    assert poor.budgets["visitors"].is_spent
+    assert poor.budgets["visitors"].spent
     later = summary(visits, Reports(11 * DAY, {}, {}, frozenset(), NO_GROUP, [office.statement()]))
-    assert later.budgets["visitors"].words == "new period since 1970-01-11, nothing is charged yet"
+    assert later.budgets["visitors"].says == "new period since 1970-01-11, nothing is charged yet"
     assert not [one for one in later.problems if one.code == "budget_exhausted"]
 
 
@@ -279,8 +292,8 @@ def test_a_ledger_never_pays_up_to_a_moment_that_has_passed(visits: Plan) -> Non
         summary(visits, Reports(now, {}, {}, frozenset(), NO_GROUP, [statement])).budgets["visitors"]
         for now in (lasts_ms - 1, lasts_ms)
     )
-    assert before.words.endswith(f"enough for windows of all views that begin before {moment(lasts_ms)}")
-    assert (after.is_spent, "before" in after.words) == (True, False)
+    assert before.says.endswith(f"enough for windows of all views that begin before {moment(lasts_ms)}")
+    assert (after.spent, "before" in after.says) == (True, False)
 
 
 def test_a_period_of_a_stream_is_compared_with_the_time_of_the_stream(visits_file: Path) -> None:
@@ -291,11 +304,11 @@ def test_a_period_of_a_stream_is_compared_with_the_time_of_the_stream(visits_fil
     office.release("pages", 0)
     parts = {0: part(clock_ms=2 * DAY)}
     found = summary(plan, Reports(900 * DAY, {}, parts, frozenset(), NO_GROUP, [office.statement()]))
-    assert found.budgets["visitors"].words.endswith("left until 1970-01-11, enough for all views")
+    assert found.budgets["visitors"].says.endswith("left until 1970-01-11, enough for all views")
     over = summary(
         plan, Reports(900 * DAY, {}, {0: part(clock_ms=11 * DAY)}, frozenset(), NO_GROUP, [office.statement()])
     )
-    assert over.budgets["visitors"].words.startswith("new period since 1970-01-11")
+    assert over.budgets["visitors"].says.startswith("new period since 1970-01-11")
 
 
 # -- settings -------------------------------------------------------------------------------------------------------
@@ -342,10 +355,15 @@ def test_an_edition_that_begins_later_is_to_come_and_one_that_holds_is_told_with
     found = under(visits, known, *counted(3, TODAY))
     assert found.problems == []
     assert {name: one.edition for name, one in found.views.items()} == {"pages": 1, "searches": 2}
-    assert found.to_come == [ToCome("searches", "edition 3 (settings 3) begins", TODAY + DAY)]
+    assert found.to_come == [ToCome("searches", "edition 3 begins: the view uses settings 3", TODAY + DAY)]
     golden("status-editions", shown(visits, found))
     assert found.as_json()["to_come"] == [
-        {"view": "searches", "what": "edition 3 (settings 3) begins", "at_ms": TODAY + DAY, "clock": "wall"}
+        {
+            "view": "searches",
+            "what": "edition 3 begins: the view uses settings 3",
+            "at_ms": TODAY + DAY,
+            "clock": "wall",
+        }
     ]
 
 
@@ -353,18 +371,18 @@ def test_windows_of_two_definitions_that_are_open_are_told_together(visits: Plan
     known = edited(visits, ("window.size=12h", TODAY))
     found = under(visits, known, *counted(2, TODAY - DAY)).views["searches"]
     assert found.edition == 2
-    assert found.open == (2, Interval(TODAY - DAY, TODAY + DAY // 2)), "a day, and the first half of the next one"
-    assert found.next_due == TODAY + 302_000, "the last window of a day, with its grace and the slot"
+    assert opened(found) == (2, TODAY - DAY, TODAY + DAY // 2), "a day, and the first half of the next one"
+    assert found.next_due_ms == TODAY + 302_000, "the last window of a day, with its grace and the slot"
     later = under(visits, known, *counted(2, TODAY)).views["searches"]
-    assert later.open == (1, Interval(TODAY, TODAY + DAY // 2))
-    assert later.next_due == TODAY + DAY // 2 + 302_000
+    assert opened(later) == (1, TODAY, TODAY + DAY // 2)
+    assert later.next_due_ms == TODAY + DAY // 2 + 302_000
 
 
 def test_a_view_that_was_taken_out_is_shown_until_its_last_window_is_released(visits: Plan) -> None:
     known = edited(visits)
     known.append(next_record(known, without_searches(visits), {}, {"searches": TODAY}, NOW - DAY))
     closing = under(visits, known, *counted(2, TODAY - DAY))
-    assert closing.views["searches"].open == (1, Interval(TODAY - DAY, TODAY))
+    assert opened(closing.views["searches"]) == (1, TODAY - DAY, TODAY)
     assert under(visits, known, *counted(2, TODAY)).views.keys() == {"pages"}
 
 
@@ -423,7 +441,7 @@ def test_the_next_unlock_of_each_level_and_the_next_time_to_spend_what_is_left_a
     found = under(plan, known, worker("one", parts).model_copy(update={"settings": 1}))
     # yesterday was unlocked to fine at one, which is now, and today is not released yet
     assert [(one.at_ms - TODAY, one.what) for one in found.to_come] == [
-        (DAY // 2, "rest of the budget is spent on level finest for staff"),
+        (DAY // 2, "newest windows unlocked to finest for staff, from leftover budget; remove `sharpen` to stop it"),
         (DAY // 2, "window of 1970-01-19 unlocked to finest for public"),
     ]
     golden("status-planned", shown(plan, found))
@@ -441,7 +459,7 @@ def test_a_time_by_the_clock_of_a_stream_says_so(visits_file: Path) -> None:
     found = under(plan, [first_record(plan, 10 * DAY)], worker("one", parts))
     assert [(one.at_ms - TODAY, one.clock) for one in found.to_come] == [(3_600_000, "event"), (DAY // 2, "event")]
     lines = [line.strip() for line in shown(plan, found).splitlines()]
-    assert "01:00:00Z (stream)  pages  window of 1970-01-20 unlocked to fine for public" in lines
+    assert "1970-01-21T01:00:00Z (stream)  pages  window of 1970-01-20 unlocked to fine for public" in lines
 
 
 # -- the command ----------------------------------------------------------------------------------------------------
@@ -525,7 +543,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     office.publish(log)
     report(log, *(one.model_copy(update={"settings": 1}) for one in (ONE, TWO)))
     command = import_module("stream_dp.operations.status")
-    monkeypatch.setattr("stream_dp.operations.reports.wall_clock_ms", lambda: NOW)
+    monkeypatch.setattr("stream_dp.operations.status.wall_clock_ms", lambda: NOW)
     monkeypatch.setattr(import_module("stream_dp.cli.status"), "LOOK_SECONDS", 0)
 
     def said(*options: str) -> str:
@@ -572,9 +590,9 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     for line in (
         ["one", "1970-01-20", "0.1.0", "1", "0", "ready"],
         ["two", "1970-01-20", "0.1.0", "1", "1", "ready"],
-        ["visits", "5", "0:", "5"],
+        ["visits", "5", "partition", "0", "(5)"],
         ["pages", "1", *clock, "1,", "1970-01-21", "to", "1970-01-22", "1970-01-21", "1970-01-22T00:05:02Z"],
-        ["12:00:00Z", "pages", "window", "of", "1970-01-19", "unlocked", "to", "finest", "for", "public"],
+        ["1970-01-21T12:00:00Z", "pages", "window", "of", "1970-01-19", "unlocked", "to", "finest", "for", "public"],
     ):
         assert lines.count(line) == len(found) == 1 + watch
     left = "left until 1970-02-10, enough for windows of all views that begin before 1970-01-24"
@@ -584,7 +602,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
 def test_where_no_worker_ever_ran_that_is_what_it_says(call: Make, visits_file: Path, log: MemoryLog) -> None:
     said = call("status", visits_file)
     assert (said.code, said.err) == (1, "")
-    assert said.out.splitlines()[1] == "  ! No worker runs. Start one: `stream-dp worker FILE`."
+    assert said.out.splitlines()[1] == f"  ! No worker runs. Start one: `stream-dp worker {visits_file}`."
     (problem,) = json.loads(call("status", visits_file, "--json").out)["problems"]
     assert (problem["code"], problem["about"]) == ("no_worker", "")
 

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleDimensions
 from stream_dp.cli.tail import Board, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
-from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.embedded import MemoryLog
 from tests.support.schemas import later
 from tests.support.sealing import minimum_counts
 
@@ -129,7 +129,10 @@ def test_embedded_log_of_another_process_cannot_be_followed(call: Make, visits_f
 def test_missing_topic_says_who_makes_it(call: Make, visits_file: Path, log: MemoryLog) -> None:
     said = call("tail", visits_file, "pages", "public")
     assert said.code == 1
-    assert "memory:// has no topic visits.releases.pages.public. Start a worker: `stream-dp worker FILE`" in said.err
+    assert (
+        "memory:// has no topic visits.releases.pages.public. Start a worker to create it: `stream-dp worker FILE`"
+        in said.err
+    )
 
 
 def test_broker_that_does_not_answer_is_a_failure(
@@ -151,7 +154,7 @@ def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, releas
     board = Board(visits.views["pages"], TOPIC)
     assert "no release yet" in screen(board)
     for day in range(3):
-        board.take(release({f"page-{day}": 60 + day}, day=day))
+        board.history.take(release({f"page-{day}": 60 + day}, day=day))
     shown = screen(board)
     assert "1970-01-03 to 1970-01-04" in shown
     assert "page-2" in shown
@@ -166,8 +169,8 @@ def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, releas
 
 def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Make) -> None:
     board = Board(visits.views["pages"], TOPIC)
-    board.take(release({"home": 60}))
-    board.take(release({"home": 57, "faq": 17}, level=1, revision=2))
+    board.history.take(release({"home": 60}))
+    board.history.take(release({"home": 57, "faq": 17}, level=1, revision=2))
     shown = screen(board)
     least = minimum_counts(visits.views["pages"])[0]
     assert f"revision 2 replaces revision 1: coarse, epsilon 1/3, ±9, 1 shown, from {least} up" in shown
@@ -178,21 +181,21 @@ def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Mak
 
 def test_chosen_window_stays_while_newer_ones_come(visits: Plan, release: Make) -> None:
     board = Board(visits.views["pages"], TOPIC, at_ms=DAY_MS + 5)
-    board.take(release({"page-0": 60}))
+    board.history.take(release({"page-0": 60}))
     assert "no release of this window yet" in screen(board)
     for day in (1, 2):
-        board.take(release({f"page-{day}": 60}, day=day))
+        board.history.take(release({f"page-{day}": 60}, day=day))
     assert "1970-01-02 to 1970-01-03" in screen(board)
     assert "page-1" in screen(board)
 
 
 def test_refusals_are_told_with_what_was_asked(visits: Plan, release: Make, refusal: Make) -> None:
     board = Board(visits.views["pages"], TOPIC)
-    board.take(refusal())
+    board.history.take(refusal())
     words = "refused: fine would cost epsilon 1, delta 1e-6, more than the ledger has left"
     assert words in screen(board, 120)
-    board.take(release({"home": 60}, day=1))
-    board.take(refusal(day=1, revision=2))
+    board.history.take(release({"home": 60}, day=1))
+    board.history.take(refusal(day=1, revision=2))
     assert "sharper one refused" in screen(board, 120)
     assert "home" in screen(board)
     line = "1970-01-01 revision 1: refused, fine would cost epsilon 1, delta 1e-6; period total nothing"
@@ -202,7 +205,7 @@ def test_refusals_are_told_with_what_was_asked(visits: Plan, release: Make, refu
 def test_frame_fits_its_terminal(visits: Plan, release: Make) -> None:
     board, keys = Board(visits.views["pages"], TOPIC), {f"page-{number}": 60 + number for number in range(50)}
     for day in range(20):
-        board.take(release(keys, day=day, period_loss=visits.ledgers["visitors"].total))
+        board.history.take(release(keys, day=day, period_loss=visits.ledgers["visitors"].total))
     for width, height in ((80, 24), (120, 40)):
         lines = screen(board, width, height).splitlines()
         assert len(lines) < height
@@ -213,8 +216,8 @@ def test_nothing_that_is_said_of_a_key_is_cut_on_a_narrow_terminal(visits: Plan,
     keys = {f"/a/rather/long/path/{number}": 100 - number for number in range(3)}
     for width in (60, 40):
         board = Board(visits.views["pages"], TOPIC)
-        board.take(release({**keys, "short": 46}))
-        board.take(release({**keys, "short": 46, "more": 20}, level=1, revision=2))
+        board.history.take(release({**keys, "short": 46}))
+        board.history.take(release({**keys, "short": 46, "more": 20}, level=1, revision=2))
         shown = screen(board, width)
         assert max(map(len, shown.splitlines())) <= width
         words = " ".join(shown.replace("│", " ").replace("▆", " ").replace("─", " ").split())

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from stream_dp.cli import cli
 from stream_dp.cli import worker as command
-from stream_dp.runtime.worker.worker import Options
+from stream_dp.runtime.worker.assembly import Options
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from stream_dp.config import crosschecks
 from stream_dp.config.access import Broker, Registry, Sasl, Secret, Tls
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.config.yaml_data import substitute
 from stream_dp.errors import ConfigError
 from tests.support.visits import configuration
@@ -81,7 +81,7 @@ def test_environment_names_the_address_alone(planned: Planned) -> None:
     ]
 
 
-NO_SECRET = "a secret does not stand in the file: write where it is, {file: PATH} or {env: NAME}"
+NO_SECRET = "must not be in the file: write {file: PATH} or {env: NAME}"
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ NO_SECRET = "a secret does not stand in the file: write where it is, {file: PATH
         ),
         (
             "{address: 'a:1', sasl: }",
-            ["broker.sasl: must be a mapping: {mechanism: scram-sha-512, username: NAME, password: {file: FILE}}"],
+            ["broker.sasl: must be a mapping of mechanism, username, password or token"],
         ),
         (
             "{address: 'a:1', tls: {key: k, key_password: {env: K}}}",
             [
-                "broker.tls.key: belongs to a certificate; write broker.tls.certificate too",
-                "broker.tls.key_password: belongs to a certificate; write broker.tls.certificate too",
+                "broker.tls.key: needs broker.tls.certificate",
+                "broker.tls.key_password: needs broker.tls.certificate",
             ],
         ),
         (
@@ -115,20 +115,20 @@ NO_SECRET = "a secret does not stand in the file: write where it is, {file: PATH
             [
                 "broker.sasl.username: is required with plain",
                 "broker.sasl.password: is required with plain",
-                "broker.sasl.token: has no place with plain",
-                "broker.tls: is required with plain: without TLS the password crosses the network as it is",
+                "broker.sasl.token: cannot be combined with plain",
+                "broker.tls: is required with plain: without TLS, the password is sent in plaintext",
             ],
         ),
         (
             "{address: 'a:1', sasl: {mechanism: oauthbearer, username: me, token: {env: T}}}",
             [
-                "broker.sasl.username: has no place with oauthbearer",
-                "broker.tls: is required with oauthbearer: without TLS the token crosses the network as it is",
+                "broker.sasl.username: cannot be combined with oauthbearer",
+                "broker.tls: is required with oauthbearer: without TLS, the token is sent in plaintext",
             ],
         ),
         (
             "{address: 'a:1', tls: true, sasl: {mechanism: plain, username: me, password: {env: A, file: B}}}",
-            ["broker.sasl.password: is in one place: write {file: PATH} or {env: NAME}"],
+            ["broker.sasl.password: must be in one place: write {file: PATH} or {env: NAME}"],
         ),
         (
             "{address: 'a:1', sasl: {mechanism: gssapi, username: me, password: {env: A}}}",
@@ -153,7 +153,7 @@ NO_SECRET = "a secret does not stand in the file: write where it is, {file: PATH
         ),
         (
             f"'kafka://me:{WRITTEN}@a:1'",
-            ["broker: an address holds no user and no password: they stand under broker.sasl"],
+            ["broker: must have no user and password: write them under broker.sasl"],
         ),
     ],
 )
@@ -166,7 +166,7 @@ def test_what_cannot_be_meant_is_a_fault_with_its_path_that_shows_no_secret(
 def test_faults_under_broker_come_with_all_others(planned: Planned) -> None:
     wrong = "{address: 'a:1', tls: {key: k}}"
     assert faults(lambda: planned(wrong, ("items_per_user: 2", "items_per_user: 0"))) == [
-        "broker.tls.key: belongs to a certificate; write broker.tls.certificate too",
+        "broker.tls.key: needs broker.tls.certificate",
         "views.shop-pages.items_per_user: must be at least 1, not 0",
     ]
 
@@ -174,8 +174,8 @@ def test_faults_under_broker_come_with_all_others(planned: Planned) -> None:
 def test_login_without_tls_is_warned_of(planned: Planned) -> None:
     bare = "{address: 'a:1', sasl: {mechanism: scram-sha-256, username: me, password: {env: A}}}"
     assert [words for words in describe(planned(bare)).warnings if "broker" in words] == [
-        "broker.sasl without broker.tls: raw events and counts cross the network in plaintext, and who listens can try "
-        "passwords on what was seen of the login; write `tls: true`, or name a CA"
+        "broker.sasl without broker.tls: raw events and counts cross the network in plaintext, and a "
+        "listener can guess the password from the login; write `tls: true`, or name a CA"
     ]
     safe = bare.replace("sasl:", "tls: true, sasl:")
     assert not [words for words in describe(planned(safe)).warnings if "broker" in words]
@@ -256,23 +256,23 @@ def test_a_registry_is_an_address_or_a_mapping_with_a_login_beside_the_configura
     ("given", "told"),
     [
         ("r:8081", "registry: 'r:8081' is no registry: write \"http://host:port\""),
-        ("http://me:word@r", "registry: an address holds no user and no password"),
+        ("http://me:word@r", "registry: must have no user and password"),
         ("http://r/?x=1", "registry: 'http://r/?x=1' is no registry"),
         ("{tls: true}", "registry.url: is required"),
         ("{url: http://r, pasword: 5}", "registry.pasword: unknown key; did you mean 'password'?"),
         (
             f"{{url: https://r, username: me, password: {WRITTEN}}}",
-            "registry.password: a secret does not stand in the file",
+            "registry.password: must not be in the file",
         ),
         ("{url: https://r, username: me}", "registry.password: is required"),
         ("{url: https://r, password: {env: X}}", "registry.username: is required"),
-        ("{url: https://r, username: 'a:b', password: {env: X}}", "registry.username: must not hold ':'"),
-        ("{url: https://r, username: me, password: {}}", "registry.password: is in one place"),
-        ("{url: http://r, username: me, password: {env: X}}", "registry.url: has to begin with https://"),
-        ("{url: http://r, tls: {ca: x}}", "registry.tls: has no place with http://"),
+        ("{url: https://r, username: 'a:b', password: {env: X}}", "registry.username: must not contain ':'"),
+        ("{url: https://r, username: me, password: {}}", "registry.password: must be in one place"),
+        ("{url: http://r, username: me, password: {env: X}}", "registry.url: must begin with https://"),
+        ("{url: http://r, tls: {ca: x}}", "registry.tls: cannot be combined with http://"),
         (
             "{url: https://r, tls: {key: x}}",
-            "registry.tls.key: belongs to a certificate; write registry.tls.certificate",
+            "registry.tls.key: needs registry.tls.certificate",
         ),
     ],
 )
@@ -289,7 +289,7 @@ def test_avro_needs_a_registry_and_the_extra_and_says_so_once(
 ) -> None:
     second = ("sources:\n", "sources:\n  more: {topic: more, partitions: 3, format: avro}\n")
     (fault,) = faults(lambda: planned("here:9092", AVRO, second))
-    assert fault == "registry: is required: values of source 'more' bear the number of their schema (format: avro)"
+    assert fault == "registry: is required by format: avro of source 'more', for the schemas of its values"
     monkeypatch.setattr(crosschecks, "find_spec", lambda name: None if name == "fastavro" else name)
     (fault,) = faults(lambda: planned("here:9092", *with_registry("http://r"), second))
     assert fault == ("sources.more.format: Avro is read by fastavro: pip install 'stream-dp[avro]', or write JSON")

@@ -13,15 +13,15 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.forecast import covered
 from stream_dp.config.loading import read_config
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import build_plan
+from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import Shares, asked
-from stream_dp.control.boundaries import Situation, boundary
 from stream_dp.control.editions import first_record, next_record, plan_holding, plan_of
+from stream_dp.control.settings_change import Situation, boundary
 from stream_dp.errors import ConfigError
 from stream_dp.windows.durations import CalendarUnit, parse_time
 from stream_dp.windows.shapes import calendars
-from stream_dp.windows.shapes.base import Interval
 from stream_dp.windows.shapes.calendars import Calendar, zone_rules
+from stream_dp.windows.shapes.shape import Interval
 from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.releasing import ONLY_PAGES, SHOP, plan
 
@@ -69,7 +69,7 @@ def faults(window: str, period: str, *changes: tuple[str, str]) -> list[str]:
 )
 def test_windows_that_tile_periods_are_right(window: str, period: str) -> None:
     view = shop(window, period).views["pages"]
-    assert view.window.whole.tiles(view.ledger.periods)
+    assert view.window.shape.paid.tiles(view.ledger.periods)
 
 
 REFUSED = [
@@ -132,7 +132,9 @@ def test_totals_of_calendar_windows_are_refused() -> None:
 
 def test_the_shape_and_what_follows_from_it() -> None:
     view = shop(LOCAL, MONTHS).views["pages"]
-    assert view.window.shape == view.window.released == view.window.whole == Calendar(CalendarUnit.DAY, BERLIN)
+    assert (
+        view.window.shape == view.window.shape.released == view.window.shape.paid == Calendar(CalendarUnit.DAY, BERLIN)
+    )
     assert view.ledger.periods == Calendar(CalendarUnit.MONTH, BERLIN)
     assert view.window.max_ahead_ms == 25 * HOUR
     assert view.window.kept_ms == view.window.retention_ms

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.config.differences import SECTIONS, differences
+from stream_dp.config.differences import differences
+from stream_dp.config.file_schema import ENTRIES
 from stream_dp.config.yaml_data import Data, parse_yaml, write_yaml
 from tests.support.published import VISITS
 
@@ -88,7 +89,7 @@ def test_a_view_of_another_kind_differs_in_what_the_kinds_have_of_their_own() ->
 
 def test_sections_alone_are_compared_like_whole_files() -> None:
     former, latter = raw(), raw(("k: 3", "k: 10"))
-    parts = [{name: data[name] for name in SECTIONS} for data in (former, latter)]
+    parts = [{name: data[name] for name in ENTRIES} for data in (former, latter)]
     assert differences(*parts) == differences(former, latter)
 
 

@@ -28,20 +28,21 @@ def test_levels_say_noise_cost_and_readers(planned: Planner) -> None:
 def test_words_name_the_protected_and_what_they_could_change(planned: Planner) -> None:
     view = describe(planned()).views[0]
     assert view.protection == (
-        "Protects aircraft by tail number: each of them is a user. Adding or removing everything one user did moves at "
-        "most 5 published counts of a window, each by one, because a user adds at most 5 distinct values of dest to a "
-        "window, each once."
+        "Protects aircraft by tail number: each is a user. Adding or removing all events of one user "
+        "changes at most 5 published counts of a window, each by one, because a user adds at most 5 "
+        "distinct values of dest to a window, each once."
     )
     assert view.coalition == (
-        "Who reads every topic of this view learns no more than level detailed alone tells: one window costs a user "
-        "epsilon 4 and delta 1e-6 at worst, so it changes the odds that the user took part by a factor of at most 54.6."
+        "A reader of all topics of this view learns no more than a reader of level detailed alone. One window "
+        "costs a user at most epsilon 4 and delta 1e-6, so it changes the odds that the user "
+        "took part by a factor of at most 54.6."
     )
 
 
 def test_coalition_below_the_finest_level_is_told_what_grants_can_add(planned: Planner) -> None:
     busiest = describe(planned()).views[1]
-    assert "learns no more than level standard alone tells" in busiest.coalition
-    assert busiest.coalition.endswith(" Grants can raise that to level detailed, epsilon 4.3000003.")
+    assert "learns no more than a reader of level standard alone" in busiest.coalition
+    assert busiest.coalition.endswith(" Grants can raise that to level detailed, epsilon 4.30001.")
 
 
 def test_ledger_counts_the_windows_of_all_its_views(planned: Planner) -> None:
@@ -179,7 +180,7 @@ def test_one_window_is_described_by_its_own_epsilon_whatever_the_parts(planned: 
 def test_a_part_that_nothing_is_charged_to_is_warned_of(planned: Planner, flights: str) -> None:
     text = "  busiest:\n" + flights.partition("  busiest:\n")[2]
     (warning,) = (words for words in describe(planned(PARTS, (text, ""))).warnings if "no view" in words)
-    assert warning == "ledger aircraft: part selection takes epsilon 5 of the budget, and no view is charged to it"
+    assert warning == "ledger aircraft: part selection takes epsilon 5 of the budget, but no view uses it"
 
 
 @pytest.mark.parametrize(
@@ -187,8 +188,8 @@ def test_a_part_that_nothing_is_charged_to_is_warned_of(planned: Planner, flight
     [
         (
             ("name: flights\n", "name: flights\n"),
-            "ledger aircraft does not afford its schedule: a period asks for epsilon 280.9000159 and delta 5.83e-5, "
-            "its budget is epsilon 100 and delta 0.0001; windows are refused from 126d into each period of 371d on",
+            "ledger aircraft: budget too small. A period of 371d needs epsilon 281; the budget is epsilon 100. Windows "
+            "are refused after the first 126d of each period. Lower epsilon, use longer windows, or raise the budget",
         ),
         (
             ("kafka://127.0.0.1:9092", "memory://"),
@@ -196,12 +197,12 @@ def test_a_part_that_nothing_is_charged_to_is_warned_of(planned: Planner, flight
         ),
         (
             ("key_file: ./flights.key", "key_file: ./state/../state/flights.key"),
-            "key_file lies inside data_dir: who copies the state gets the key with it",
+            "key_file is inside data_dir: a copy of the state has the key with it",
         ),
         (
             ("partitions: 4", "partitions: 4, partitioner: unchecked"),
-            "topic flights: nobody checks that a user's events stay in one partition; a user in several is counted, "
-            "and can change a window, several times",
+            "topic flights: partitions are not checked (partitioner: unchecked). A user with events in "
+            "several partitions is counted, and can change a window, several times",
         ),
     ],
 )
@@ -231,7 +232,7 @@ def test_a_name_with_a_dot_is_warned_of_with_the_path_that_may_be_meant(
     planned: Planner, change: tuple[str, str], place: str, field: str
 ) -> None:
     warning = next(words for words in describe(planned(change)).warnings if words not in describe(planned()).warnings)
-    assert warning.startswith(f"{place}: {field!r} is the name of one field, its dot included; ")
+    assert warning.startswith(f"{place}: {field!r} is the name of one field, with its dot. ")
     assert warning.endswith(f"write $.{field}")
     assert (
         describe(planned((change[0], change[1].replace(field, f"$.{field}")))).warnings == describe(planned()).warnings

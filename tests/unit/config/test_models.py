@@ -8,21 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from stream_dp.config.access import check_broker
 from stream_dp.config.explanation import describe
-from stream_dp.config.models import MODELS, VIEW_MODELS, Config, SharpenConfig, UnlockConfig, WindowConfig
+from stream_dp.config.file_schema import Config
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import build_plan, load_plan
+from stream_dp.config.planner import build_plan, load_plan
 from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import Inexact, parse_exact
-from stream_dp.kinds.gap import GapSelectionSettings
-from stream_dp.kinds.lists import FileSettings, NumberSettings, TopicSettings
-from stream_dp.kinds.subset import SubsetSelectionSettings
-from stream_dp.kinds.topk import SelectionSettings
 from stream_dp.windows.durations import format_duration, format_time, parse_duration, parse_time
+from tests.support.file_keys import file_keys
 
 Planner = Callable[..., Plan]
 
@@ -63,10 +59,10 @@ views:
 """
 
 FAULTS = """\
-name: a name is 1 to 63 characters of a-z, 0-9 and inner hyphens; it becomes part of a topic's name
+name: must be 1 to 63 characters of a-z, 0-9 and inner hyphens; topics contain it
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
 shards: unknown key; known: audiences, block_cache, broker, data_dir, erase_within, key_file, ladders, ledgers, name, \
-registry, release, sources, topics, views, window_memory
+registry, release, serve, sources, topics, views, window_memory
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
@@ -75,15 +71,15 @@ ledgers.aircraft.epsilon: 0.5 becomes a binary float, which is not the number yo
 ledgers.aircraft.delta: must be below 1: a delta of 1 promises nothing
 ledgers.aircraft.period: 30 needs a unit: "30s", "30m", "30h", "30d"
 ladders.standard[1].epsilon: 1/2 is not above the 1 before it: a ladder rises from coarse to fine
-views.destinations.delta: stands twice: in line 25 and in line 26
+views.destinations.delta: duplicate key: line 25 and line 26
 views.destinations.items_per_user: must be at least 1, not 0
-views.destinations.window.size: must be at least 1s: time moves on by ticks of a second
+views.destinations.window.size: must be at least 1s: ticks are 1 s apart
 views.destinations.window.grace: write a duration as whole numbers with units, largest first: "7d", "1h30m", "250ms"
 views.destinations.window.clock: must be 'wall' or 'event', not 'sun'
 views.destinations.source: no source is named 'flihgts'; did you mean 'flights'?
 views.destinations.ledger: no ledger is named 'nobody'; known: aircraft
 views.destinations.audiences[1]: no audience is named 'publc'; did you mean 'public'?
-views.destinations.audiences[2]: audience 'public' stands twice
+views.destinations.audiences[2]: duplicate audience 'public'
 views.busiest.items_per_user: is required
 views.busiest.window: is required
 views.busiest.ledger: is required
@@ -101,7 +97,7 @@ views.nothing: must be a mapping of keys, not nothing
         ("gaussian", "for analysis only: the low bits"),
         ("laplace", "for analysis only: the low bits"),
         ("exponential", "for analysis only: the low bits"),
-        ("discrete-gaussian", "has no pure epsilon, which is what a ladder states"),
+        ("discrete-gaussian", "has no pure epsilon, which a ladder states"),
         ("uniform", "no such noise; write discrete-laplace"),
     ],
 )
@@ -134,15 +130,11 @@ def test_example_of_the_documentation_is_right_and_affords_its_schedule(tmp_path
 
 
 def test_documentation_has_every_key_and_no_other() -> None:
-    views: list[type[BaseModel]] = [*VIEW_MODELS.values(), WindowConfig, SelectionSettings]
-    views += [GapSelectionSettings, SubsetSelectionSettings]
-    views += [FileSettings, TopicSettings, NumberSettings, UnlockConfig, SharpenConfig]
-    keys = {key for model in [*MODELS.values(), *views] for key in model.model_fields}
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
     in_words = {"release", "sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window"}
-    in_words |= {"selection", "topics"}
-    assert keys == documented | in_words
+    in_words |= {"selection", "serve", "topics"}
+    assert file_keys() == documented | in_words
     assert all(f"{name}" in DOCUMENTATION for name in in_words)
 
 
@@ -265,23 +257,22 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("item: dest\n    kind: topk", "item: dest\n    items: dest\n    kind: topk"),
-            "views.busiest.items: stands beside item, and a view has one of the two: item, a field with one item of an "
-            "event; or items, a field that is a list of them",
+            "views.busiest.items: cannot be combined with item; write one of the two: item, a field with "
+            "one item of an event; or items, a field that is a list of them",
         ),
         (
             ("topic: flights,", "topic: flights, key: tailnum,"),
-            "sources.flights.user: stands beside key, with which the keys of the records are not looked at: there is "
-            "nothing for it to repeat; leave it out",
+            "sources.flights.user: cannot be combined with key, which replaces the record key; leave it out",
         ),
         (
             ("item: dest\n    kind: topk", "items: dest\n    kind: topk"),
-            "sources.flights: no event can have both of the fields 'dest' and 'dest' that the source and its views "
-            "read: what is a text has no fields in it, and is no list",
+            "sources.flights: no event can have both of the fields 'dest' and 'dest' that the source and "
+            "its views read: a text has no fields, and is no list",
         ),
         (
             ("item: dest\n    kind: topk", "item: $.dest.iata\n    kind: topk"),
-            "sources.flights: no event can have both of the fields 'dest' and '$.dest.iata' that the source and its "
-            "views read: what is a text has no fields in it, and is no list",
+            "sources.flights: no event can have both of the fields 'dest' and '$.dest.iata' that the "
+            "source and its views read: a text has no fields, and is no list",
         ),
         *(
             (
@@ -294,7 +285,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         (("kbar: 40", "kbar: 2"), "views.busiest.kbar: must be at least k = 3, not 2"),
         (
             ("grace: 1h", "grace: 1h, max_ahead: 0s"),
-            "views.destinations.window.max_ahead: must be at least 1s: time moves on by ticks of a second",
+            "views.destinations.window.max_ahead: must be at least 1s: ticks are 1 s apart",
         ),
         (
             ('delta: "1e-6"', 'delta: "0"'),
@@ -306,7 +297,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             "views.destinations.ladder: level 'overview' has epsilon 1/250 for the 5 counts that one user moves, "
             "1/1250 for one; that must be between 1/1000 and 40",
         ),
-        (("- {level: standard", "- {level: overview"), "ladders.standard: level 'overview' stands 2 times"),
+        (("- {level: standard", "- {level: overview"), "ladders.standard: duplicate level 'overview'"),
         (
             ("partner: standard", "partner: standart"),
             "audiences.partner: ladder 'standard' has no level 'standart', and view 'destinations' has that ladder; "
@@ -314,18 +305,15 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("topic: flights,", "topic: flights, dead_letter_topic: flights,"),
-            "sources.flights.dead_letter_topic: 'flights' is the topic of source 'flights': refused records would be "
-            "read as events",
+            "sources.flights.dead_letter_topic: 'flights' is the topic of source 'flights'; choose another topic",
         ),
         (
             ("sources:\n", "topics: {prefix: acme}\nsources:\n"),
-            "topics.prefix: a prefix is at most 49 characters of a-z, A-Z, 0-9, '.', '_' and '-', the last one '.' or "
-            "'_': topics and groups begin with it, and where it ends and a name begins must be seen",
+            "topics.prefix: must be at most 49 of a-z, A-Z, 0-9, '.', '_' and '-', and end with '.' or '_'",
         ),
         (
             ("sources:\n", "topics: {replication: 2, min_insync_replicas: 3}\nsources:\n"),
-            "topics.min_insync_replicas: 3 copies would have to have a record that topics.replication makes 2 of: "
-            "nothing could be written",
+            "topics.min_insync_replicas: must be at most topics.replication, 2, not 3: nothing could be written",
         ),
         (
             ("sources:\n", "topics: {replication: 0}\nsources:\n"),
@@ -337,8 +325,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("sources:\n  flights: {", "topics: {prefix: acme.}\nsources:\n  flights: {dead_letter_topic: letters, "),
-            "sources.flights.dead_letter_topic: 'letters' does not begin with 'acme.', as every topic that the "
-            "application makes does: whose it is would be looked for in vain",
+            "sources.flights.dead_letter_topic: 'letters' does not begin with topics.prefix, 'acme.'; add the prefix",
         ),
         (
             ("topic: flights,", "topic: flights.releases.x,"),
@@ -356,11 +343,11 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("data_dir: ./state", "data_dir: ./state\nblock_cache: 7MiB"),
-            "block_cache: must be at least 8MiB: the indexes of the tables' files are kept in it",
+            "block_cache: must be at least 8MiB: it holds the indexes of the tables' files",
         ),
         (
             ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 31MiB"),
-            "window_memory: must be at least 32MiB: what is read at once takes some of it",
+            "window_memory: must be at least 32MiB: one read takes some of it",
         ),
         (
             ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 64"),
@@ -372,7 +359,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("data_dir: ./state", "data_dir: ./state\nrelease: {slot: 50ms}"),
-            "release.slot: must be at least 100ms: a worker under load wakes up late by some hundredths of a second",
+            "release.slot: must be at least 100ms: a worker under load wakes up some 10 ms late",
         ),
         (
             ("data_dir: ./state", "data_dir: ./state\nrelease: {offset: 2}"),
@@ -556,9 +543,8 @@ def test_two_ledgers_of_one_population_are_refused_and_views_may_share_one(plann
     second = f'  again: {{population: {words}, epsilon: "1", delta: "0", {period}}}\n'
     faults = faults_of(lambda: planned(("ledgers:\n", "ledgers:\n" + second)))
     assert faults == [
-        "ledgers.aircraft.population: 'aircraft by tail number' is the population of ledger 'again' already, and one "
-        "population has one ledger: let the views of both share it, and remove this one; or, if these are other "
-        "people, say who they are in other words"
+        "ledgers.aircraft.population: 'aircraft by tail number' is the population of ledger 'again' already. Use that "
+        "ledger for the views of both; or, if these are other people, describe them in other words"
     ]
     assert len(planned(("ledgers:\n", "ledgers:\n" + second.replace(words, "airlines"))).ledgers) == 2
     assert {view.ledger.name for view in planned().views.values()} == {"aircraft"}

@@ -12,10 +12,11 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.config import crosschecks
 from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan
-from stream_dp.config.planning import fingerprint
+from stream_dp.config.planner import fingerprint
 from stream_dp.errors import ConfigError
-from stream_dp.kinds.selection import gumbel
+from stream_dp.kinds.topk import by_draws
 from stream_dp.lossless.levels import WORD, discovery_delta
+from stream_dp.select.gumbel import TopKParameters
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.sealing import minimum_counts, selection_of
@@ -121,7 +122,7 @@ def test_topk_costs_its_level_and_k_hardened_draws(planned: Planner) -> None:
     """specs/topk 3.4 with ln(1 + delta) <= delta: 3 (1/10 + 1e-7) + level; delta of selection (specs/lossless A02)."""
     view = planned().views["busiest"]
     draws = Fraction(3_000_003, 10_000_000)
-    assert selection_of(view) == gumbel(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5)
+    assert selection_of(view) == by_draws("gumbel", TopKParameters(3, 40, Fraction(1, 10), Fraction(1, 10_000_000), 5))
     assert view.keys_at_worst == Cost(draws, Fraction(1, 10_000_000))
     assert [view.cost(index).epsilon - draws for index in range(3)] == [Fraction(1, 4), 1, 4]
     assert {view.cost(index).delta for index in range(3)} == {Fraction(1, 10_000_000)}
@@ -357,7 +358,7 @@ def test_more_audiences_or_release_topics_than_one_record_can_name_are_refused(
         "audiences: an application has at most 100, not 101; split it in two"
     ]
     monkeypatch.setattr(crosschecks, "MOST_RELEASE_TOPICS", 4)
-    with pytest.raises(ConfigError, match=r"^views: an application has at most 4 release topics, .*, not 5; split it"):
+    with pytest.raises(ConfigError, match=r"^views: one release topic .* at most 4, not 5; split"):
         planned()
 
 

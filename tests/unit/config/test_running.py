@@ -10,7 +10,7 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.forecast import closed
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
-from stream_dp.windows.shapes.running import Running
+from stream_dp.windows.shapes.running_totals import Running
 from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.running import running
 
@@ -33,7 +33,7 @@ def test_panes_are_counted_and_windows_are_charged() -> None:
     one = view()
     assert one.window.shape == Running(Tiling(1000), Tiling(6000))
     assert one.window.shape.counted == Tiling(1000)
-    assert one.window.released == one.charged.shape == Tiling(6000)
+    assert one.window.shape.released == one.charged.shape == Tiling(6000)
     assert [one.window.pays(start) for start in range(0, 12000, 1000)] == [True, *[False] * 5] * 2
     assert one.window.kept_ms == one.window.retention_ms + 5000
     assert one.kind.sensitivity == 3

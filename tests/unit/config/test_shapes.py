@@ -35,7 +35,7 @@ def fault(window: str, *changes: tuple[str, str], kind: str = "catalogue") -> st
 def test_the_shape_follows_from_size_step_and_pane() -> None:
     def shapes(window: str) -> tuple[object, object, int]:
         found = shop(window, ("period: 4s", "period: 60s")).views["pages"].window
-        return found.shape, found.released, found.panes
+        return found.shape, found.shape.released, found.shape.panes
 
     assert shapes("size: 4s") == (Tiling(4000), Tiling(4000), 1)
     assert shapes("size: 4s, step: 4s") == (Tiling(4000), Tiling(4000), 1)
@@ -68,7 +68,7 @@ def test_size_and_step_are_part_of_the_definition_of_direct_windows_and_not_of_w
             "size: 1h, step: 2s",
             "window.step: by steps of 2s an event is in 1800 windows of 1h, .* give step: 4s or more",
         ),
-        ("size: 8s, step: 2s", "window.size: windows of 8s do not fit into a period of ledger 'visitors', 4s, "),
+        ("size: 8s, step: 2s", "window.size: windows of 8s do not fit into a period of ledger 'visitors', 4s; "),
         ("size: 6s, step: 3s", "window.size: windows of 6s do not fit into a period"),
         (
             "size: 5s, pane: 2s",
@@ -147,12 +147,12 @@ def test_both_ways_are_explained_and_priced_side_by_side(window: str) -> None:
     if by_panes:
         assert "the sum of 4 panes of 1s" in described.hops
         assert "A user counts in each pane anew" in described.hops
-        assert "one pane costs a user epsilon 2 " in described.coalition
+        assert "One pane costs a user at most epsilon 2 " in described.coalition
         assert "at most 1 published count of a pane" in described.protection
     else:
         assert "an event is in 2 of them" in described.hops
         assert "the first release of a period comes 4s after the period begins" in described.hops
-        assert "one window costs a user epsilon 2 " in described.coalition
+        assert "One window costs a user at most epsilon 2 " in described.coalition
 
 
 def test_windows_one_after_another_have_nothing_to_compare() -> None:

@@ -15,13 +15,13 @@ import pytest
 from stream_dp.config.differences import differences
 from stream_dp.config.explanation import describe
 from stream_dp.config.forecast import backlog_faults
-from stream_dp.config.models import MODELS, VIEW_MODELS
 from stream_dp.config.plan import Plan
-from stream_dp.config.planning import build_plan, load_plan
+from stream_dp.config.planner import build_plan, load_plan
 from stream_dp.config.yaml_data import Data, parse_yaml
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import Inexact
 from stream_dp.windows.durations import parse_time
+from tests.support.file_keys import file_keys
 
 Call = Callable[..., Any]
 Place = tuple[str | int, ...]
@@ -42,6 +42,7 @@ block_cache: 64MiB
 release: {slot: 1s, offset: 2s}
 topics: {prefix: a., replication: 3, min_insync_replicas: 2}
 registry: {url: "https://example.com", tls: {ca: ca.pem}, username: flights, password: {file: password}}
+serve: {tokens: readers.tokens, public: [public], origins: ["https://example.com"]}
 sources:
   flights: {topic: flights, partitions: 4, format: json, user: tailnum, time: {field: time_hour, unit: ms}}
   visits: {topic: visits, partitions: 4, key: $.who.id, dead_letter_topic: a.refused, partitioner: murmur2}
@@ -306,8 +307,7 @@ def complaints(folder: Path, tried: Iterator[Case]) -> list[str]:
 def test_the_full_file_is_right_and_has_every_key(folder: Path) -> None:
     build_plan(full(), folder)
     written = {path[-1] for path in places(full())}
-    known = {key for model in [*MODELS.values(), *VIEW_MODELS.values()] for key in model.model_fields}
-    assert known - written == {"token"}
+    assert file_keys() - written == {"profile", "token"}
 
 
 def test_a_value_of_any_shape_is_planned_or_refused_with_its_path(folder: Path) -> None:

@@ -16,7 +16,7 @@ from stream_dp.config.loading import read_config
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, remedy
 from stream_dp.errors import ConfigError
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.shape import Interval
 from tests.support.releasing import PARTS, SHOP, plan, plan_of
 
 PERIOD_MS = 12_000
@@ -198,8 +198,8 @@ def share(view: str, part: str) -> tuple[str, str]:
 
 def test_shares_of_more_than_the_whole_are_refused_with_all_of_them() -> None:
     assert faults(share("pages", "3/4"), share("tops", "1/2")) == [
-        "ledgers.visitors: the shares of its views add up to 5/4, which is more than the whole: pages 3/4, tops 1/2; "
-        "lower some, or leave them out: a view without one has what it needs of the rest"
+        "ledgers.visitors: the shares of its views add up to 5/4, more than 1: pages 3/4, tops 1/2; lower "
+        "some, or leave them out"
     ]
 
 
@@ -207,9 +207,7 @@ def test_shares_of_more_than_the_whole_are_refused_with_all_of_them() -> None:
 def test_a_share_is_a_part_of_the_whole(part: str) -> None:
     old, new = share("pages", part)
     _, found = read_config(SHOP.replace(old, new), {})
-    assert [str(fault) for fault in found] == [
-        'views.pages.share: must be above 0 and at most 1: the part of the ledger that the view may take, as "1/2"'
-    ]
+    assert [str(fault) for fault in found] == ['views.pages.share: must be above 0 and at most 1, as "1/2"']
 
 
 def test_a_share_that_pays_for_no_window_is_refused() -> None:

@@ -11,10 +11,10 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.config.explanation import describe
 from stream_dp.config.plan import SharpenPlan, Unlock
-from stream_dp.config.planning import load_plan
+from stream_dp.config.planner import load_plan
 from stream_dp.config.shares import Shares, asked
 from stream_dp.errors import ConfigError
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.shape import Interval
 from tests.support.panes import CATALOGUE
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, SHOP, plan
 
@@ -76,15 +76,15 @@ def test_check_says_what_comes_later_and_what_one_window_costs() -> None:
     sharpen = f'{RETENTION}\n    sharpen: {{audience: staff, level: fine, reserve: "1/4", every: 1m}}'
     (view,) = describe(plan(ONLY_PAGES, (PUBLIC, SCHEDULE))).views
     assert view.unlocks == {
-        "public": "public sees middle 1m, fine 1h after the end of a window. The ledger keeps the cost of the finest "
-        "for every window, epsilon 2 beyond that of the start."
+        "public": "public sees middle 1m, fine 1h after the end of a window. The ledger reserves the cost "
+        "of the finest level for every window, epsilon 2 more than at the start."
     }
     assert view.sharpening is None
     (view,) = describe(plan(ONLY_PAGES, (RETENTION, sharpen))).views
     assert view.sharpening == (
-        "Every 1m, what ledger visitors has left in the period shows staff its newest windows at level fine: epsilon 2 "
-        "a window beyond middle, as long as what is left pays for it; 1/4 of the budget is held back, and what windows "
-        "to come cost."
+        "Every 1m, leftover budget of ledger visitors sharpens the newest windows of staff to level fine, "
+        "at epsilon 2 more per window than middle. Reserved: 1/4 of the budget and the cost of windows to "
+        "come."
     )
     planned = plan(ONLY_PAGES, (RETENTION, sharpen)).views["pages"].sharpen
     assert planned == SharpenPlan("staff", FINE, Fraction(1, 4), 60_000)
@@ -95,11 +95,11 @@ def test_every_fault_of_a_schedule_is_listed(faults: Callable[..., list[str]]) -
         "{level: middle, unlock: [{level: coarse, after: 5m}, {level: finest, after: 5m}, {level: fine, after: 2h}]}"
     )
     assert faults((PUBLIC, f"public: {wrong}")) == [
-        "audiences.public.unlock[1].level: view pages: ladder 'three' has no level 'finest'; did you mean 'fine'?",
-        "audiences.public.unlock[2].after: view pages: 2h is longer than its retention, 1h: a window is gone then; "
-        "give audiences.public.unlock[2] less time, or the view more retention",
         "audiences.public.unlock[0].level: view pages: 'coarse' is not finer than 'middle' before it",
+        "audiences.public.unlock[1].level: view pages: ladder 'three' has no level 'finest'; did you mean 'fine'?",
         "audiences.public.unlock[1].after: view pages: 5m is not later than the 5m before it",
+        "audiences.public.unlock[2].after: view pages: 2h is longer than its retention, 1h; lower `after`, or raise "
+        "the retention",
     ]
     own = f"{RETENTION}\n    audiences: [public]\n    unlock: {{staff: [], public: [{{level: coarse, after: 1m}}]}}"
     assert faults((RETENTION, own)) == [
@@ -125,14 +125,13 @@ def test_every_fault_of_what_is_done_with_what_is_left_is_listed(faults: Callabl
     assert said("{audience: stuff, level: finest, every: 2h}") == [
         "views.pages.sharpen.audience: 'stuff' does not read the view; did you mean 'staff'?",
         "views.pages.sharpen.level: ladder 'three' has no such level; did you mean 'fine'?",
-        "views.pages.sharpen.every: 2h is longer than the view's retention, 1h: of a window in between nothing would "
-        "be left to sharpen",
+        "views.pages.sharpen.every: 2h is longer than the view's retention, 1h; write less",
     ]
     assert said("{audience: staff, level: middle, every: 1m}") == [
         "views.pages.sharpen.level: 'middle' is not finer than 'middle', which staff has"
     ]
     assert said('{audience: staff, level: fine, reserve: "1", every: 1m}') == [
-        'views.pages.sharpen.reserve: must be below 1: the part of a period\'s budget that is left alone, as "1/4"'
+        'views.pages.sharpen.reserve: must be below 1, as "1/4"'
     ]
     assert said("{audience: staff, level: fine, evry: 1m}") == [
         "views.pages.sharpen.every: is required",
@@ -143,4 +142,4 @@ def test_every_fault_of_what_is_done_with_what_is_left_is_listed(faults: Callabl
 def test_what_is_left_is_not_spent_on_windows_with_panes(faults: Callable[..., list[str]]) -> None:
     sharpen = f"{RETENTION}\n    sharpen: {{audience: staff, level: fine, every: 1m}}"
     (fault,) = faults(*CATALOGUE[1:], ("{size: 1s,", "{size: 2s, pane: 1s,"), (RETENTION, sharpen))
-    assert fault.startswith("views.pages.sharpen: is for views without `window.pane`")
+    assert fault.startswith("views.pages.sharpen: cannot be combined with `window.pane`")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Change, Grant, Order, Scope, changes_of
+from stream_dp.control.grant_records import Change, Grant, Order, Scope, changes_of
 from stream_dp.testing import plan_from
 
 SHORT_LADDER = (

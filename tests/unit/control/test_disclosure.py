@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.control.disclosure import level_indices
+from stream_dp.control.editions import level_indices
 from tests.support.editions import holding
 from tests.support.releasing import COARSE, FINE, MIDDLE, ONLY_PAGES, plan
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.boundaries import Situation
-from stream_dp.control.proposals import Disclosed, former_editions
+from stream_dp.control.settings_change import Disclosed, Situation, former_editions
 from tests.support.editions import holding
 from tests.support.releasing import ONLY_PAGES, plan
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Grant, Order, UnknownGrant, check_grant, decode_order, encode_order
+from stream_dp.control.grant_records import Grant, Order, UnknownGrant, check_grant, decode_order, encode_order
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.testing import plan_from
 from tests.support.grants import MALFORMED_GRANTS
@@ -72,5 +72,5 @@ def test_none_is_a_grant_of_every_audience_and_the_name_of_no_level(visits: Call
     order = check_grant(grant.key(), grant.model_dump_json().encode(), 17, plan)
     assert isinstance(order, Order)
     assert (order.level, decode_order(encode_order(order))) == ("none", order)
-    with pytest.raises(ConfigError, match="a level cannot have the name 'none'"):
+    with pytest.raises(ConfigError, match="must not be 'none'"):
         plan_from(visits(("overview", "none")), tmp_path)

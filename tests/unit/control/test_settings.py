@@ -222,5 +222,5 @@ def test_a_list_file_that_was_changed_under_its_name_is_refused_and_says_what_to
 def test_a_source_with_another_topic_needs_a_name_of_its_own(planner: Planner) -> None:
     known = after(after([], planner(), 0), planner(("topic: NAME.visits", "topic: NAME.others")), 5)
 
-    with pytest.raises(ConfigError, match=r"sources\.visits: it was topic"):
+    with pytest.raises(ConfigError, match=r"sources\.visits: its topic was"):
         plan_holding(known, planner())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.runtime import localkafka
+from stream_dp.runtime.localkafka import jars
 from tests.support.compose import PORT, service, settings_of, shipped_settings
 
 IN_A_CONTAINER = {"listeners", "log.dirs"}
@@ -10,7 +10,7 @@ IN_A_CONTAINER = {"listeners", "log.dirs"}
 
 
 def test_the_image_is_the_official_one_at_the_version_of_the_package() -> None:
-    assert service()["image"] == f"apache/kafka:{localkafka.KAFKA_VERSION}"
+    assert service()["image"] == f"apache/kafka:{jars.KAFKA_VERSION}"
 
 
 def test_every_setting_is_that_of_the_local_kafka_but_for_the_container() -> None:

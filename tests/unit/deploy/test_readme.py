@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stream_dp.config.planning import load_plan
-from stream_dp.runtime import localkafka
+from stream_dp.config.planner import load_plan
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.localkafka import jars
 
 CHECKOUT = Path(__file__).parents[3]
 TEXT = (CHECKOUT / "deploy" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_version_of_kafka_is_the_one_that_is_pinned() -> None:
-    assert f"| Version {localkafka.KAFKA_VERSION} is what the tests run on." in TEXT
+    assert f"| Version {jars.KAFKA_VERSION} is what the tests run on." in TEXT
 
 
 def test_every_topic_that_a_worker_creates_is_named(tmp_path: Path) -> None:

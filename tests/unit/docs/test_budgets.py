@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from experiments.topk import numbers as topk_numbers
+from experiments.topk.composition import NO_STEPS, compose
 from experiments.topk.pay_what_you_get import pay_what_you_get, size
 from stream_dp.accounting import Cost
-from stream_dp.accounting.composition import NO_STEPS, compose, rho_within, squares_within
-from stream_dp.accounting.curves import discrete_laplace_rho
+from stream_dp.accounting.composition import discrete_laplace_rho, rho_within, squares_within
 from stream_dp.accounting.rounding import exp_up
 from stream_dp.config.explanation import describe
-from stream_dp.config.planning import load_plan
-from stream_dp.select import TopKParameters, threshold
+from stream_dp.config.planner import load_plan
+from stream_dp.select.gumbel import TopKParameters, threshold
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "budgets.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.exact.comparison import choose
+from stream_dp.exact.coins import choose
 from stream_dp.exact.reals import exp_neg
 from tests.support.tapes import RecordedBits
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.exact.comparison import exceeds, happens
+from stream_dp.exact.coins import exceeds, happens
 from tests.support.tapes import RecordedBits
 
 THIRD = Fraction(1, 3)

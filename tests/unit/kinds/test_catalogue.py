@@ -14,7 +14,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.kinds.catalogue import CataloguePlan
-from stream_dp.kinds.lists import LARGEST_NUMBER, MOST_KEYS, KeyList, NumberRange
+from stream_dp.kinds.public_lists import LARGEST_NUMBER, MOST_KEYS, KeyList, NumberRange
 from stream_dp.windows.events import MAX_ITEM_BYTES
 from tests.support.sealing import Reading, read_window, seal_window
 

@@ -12,9 +12,11 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.kinds.gap import GapPlan, GapRelease
-from stream_dp.kinds.lists import KeyList
-from stream_dp.select.gap import combine, gap_top_k, gaps_between, margin, variance_ratio, wrong_chance
+from stream_dp.kinds.gap import GapPlan
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.records.by_kind import GapRelease
+from stream_dp.records.models import Amount
+from stream_dp.select.top_k_with_gaps import combine, gap_top_k, gaps_between, margin, variance_ratio, wrong_chance
 from tests.support.sealing import Reading, read_window, seal_window
 
 Planner = Callable[..., Plan]
@@ -65,7 +67,7 @@ def test_keys_and_gaps_are_those_of_the_selection_and_the_same_for_every_audienc
         entries = reading.fields["items"]
         assert [entry.item for entry in entries] == [str(item) for item in chosen.items]
         assert [entry.rank for entry in entries] == [1, 2, 3]
-        assert [Fraction(entry.gap) for entry in entries] == [Fraction(gap, 10) for gap in chosen.gaps]
+        assert [entry.gap.value for entry in entries] == [Fraction(gap, 10) for gap in chosen.gaps]
 
 
 def test_leads_say_what_they_certify(view: Callable[..., ViewPlan]) -> None:
@@ -73,12 +75,12 @@ def test_leads_say_what_they_certify(view: Callable[..., ViewPlan]) -> None:
     for reading in read(plan, COUNTS):
         entries = reading.fields["items"]
         for entry in entries:
-            gap = int(Fraction(entry.gap) * 10)
+            gap = int(entry.gap.value * 10)
             chance, least = Fraction(entry.wrong_at_most), margin(gap, Fraction(1, 20), p)
             assert wrong_chance(gap, p) <= chance <= wrong_chance(gap, p) * Fraction(101, 100)
             assert (entry.margin_95 is None) == (least is None)
             if least is not None:
-                assert least - Fraction(1, 10) < Fraction(entry.margin_95) <= least
+                assert least - Fraction(1, 10) < entry.margin_95.value <= least
         assert entries[0].margin_95 is not None, "ATL is 500 ahead"
 
 
@@ -88,7 +90,7 @@ def test_counts_are_combined_with_the_gaps_at_each_level(view: Callable[..., Vie
     for level, reading in zip(plan.levels, read(plan, COUNTS), strict=True):
         entries = reading.fields["items"]
         lam = variance_ratio(p, level.epsilon * Fraction(1, 3))
-        gaps = gaps_between([int(Fraction(entry.gap) * 10) for entry in entries], p)
+        gaps = gaps_between([int(entry.gap.value * 10) for entry in entries], p)
         best = combine([entry.count for entry in entries], gaps, lam)
         for entry, value in zip(entries, best, strict=True):
             assert abs(Fraction(entry.combined) - value) <= Fraction(1, 200)
@@ -178,7 +180,7 @@ def test_the_plan_says_what_a_lead_is_worth_and_what_the_gaps_save(view: Callabl
     assert details["scale"]["exact"] == "6"
     assert 6 * 2.9957 < float(details["certain_95"]) < 18.1  # 6 ln 20
     assert 6 * 3.6888 < float(details["shortfall"]) < 22.3  # 6 ln 40: two keys are not shown
-    assert f"A key with a gap of {details['certain_95']} users is where it belongs, with 95 %" in explanation.keys
+    assert f"If a key is {details['certain_95']} users ahead of the next, it is in its place" in explanation.keys
     (shares,) = explanation.columns.values()
     assert [float(share) for share in shares] == sorted(map(float, shares)), "gaps are worth less beside finer counts"
     in_a_topic = view("{topic: places}").kind.explain("epsilon 1")
@@ -198,6 +200,10 @@ def test_a_reader_is_told_the_lead_in_words(
     view: Callable[..., ViewPlan], rank: int, gap: str, wrong: str, words: str
 ) -> None:
     plan = view()
-    entry = read(plan, COUNTS)[0].fields["items"][rank - 1].model_copy(update={"gap": gap, "wrong_at_most": wrong})
+    entry = (
+        read(plan, COUNTS)[0]
+        .fields["items"][rank - 1]
+        .model_copy(update={"gap": Amount.down(Fraction(gap)), "wrong_at_most": wrong})
+    )
     release = GapRelease.model_construct()  # type: ignore[call-arg]
     assert release.remark(entry) == words

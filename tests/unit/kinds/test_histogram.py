@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.kinds.histogram import HistogramRelease
-from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter
+from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Release
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import tail
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, plan
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stream_dp.kinds.lists import LARGEST_NUMBER, KeyList, NumberRange, PublicKeys
+from stream_dp.kinds.public_lists import LARGEST_NUMBER, KeyList, NumberRange, PublicKeys
 
 RANGES = st.tuples(st.integers(0, 130), st.integers(0, 40)).map(lambda ends: NumberRange(ends[0], sum(ends)))
 LISTS = st.sets(st.text("ab1é", max_size=3), min_size=1, max_size=30).map(KeyList.of)

@@ -15,12 +15,12 @@ import pytest
 
 from stream_dp.accounting.rounding import log_up
 from stream_dp.errors import ConfigError
-from stream_dp.kinds.base import ViewBasis
-from stream_dp.kinds.lists import TopicSettings
+from stream_dp.kinds.kind import ViewBasis
+from stream_dp.kinds.public_lists import TopicSettings
 from stream_dp.kinds.running import RunningPlan, RunningSettings, plan_running
-from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import WORD
-from stream_dp.windows.shapes.running import blocks_of, height, inner_blocks, most_blocks
+from stream_dp.windows.shapes.running_totals import blocks_of, height, inner_blocks, most_blocks
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import bridge_pmf
 
 LADDER = [("coarse", Fraction(1)), ("fine", Fraction(3))]

@@ -14,8 +14,9 @@ from stream_dp.accounting import Cost, Ledger, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.sealing import SealedTable, WindowNoise
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.lossless.levels import WORD, threshold_for
+from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.releases.accounts import difference, price
 from stream_dp.releases.rows import AudienceState, Call, WindowRow
 from tests.support.chance import laplace_cells, p_value

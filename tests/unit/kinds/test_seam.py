@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from stream_dp.kinds.registry import KINDS
+from stream_dp.kinds import KINDS
 
 PACKAGE = Path(__file__).parents[3] / "stream_dp"
 
@@ -50,10 +50,10 @@ def test_the_search_finds_what_it_is_for() -> None:
         "from stream_dp.kinds import histogram",
     ):
         assert asks(ast.parse(text)), text
-    assert asks(ast.parse("from stream_dp.kinds.registry import KINDS\nKINDS[view.kind.name]")) == []
+    assert asks(ast.parse("from stream_dp.kinds import KINDS\nKINDS[view.kind.name]")) == []
 
 
-CUTS = ("base", "tumbling")
+CUTS = ("shape", "tumbling")
 """A ledger's period that began, and the times at which something is done, are intervals of one length."""
 
 
@@ -61,14 +61,14 @@ def test_nothing_outside_the_shapes_asks_which_shape_windows_have() -> None:
     found = []
     for path, tree in modules():
         for node in ast.walk(tree):
-            module = node.module if isinstance(node, ast.ImportFrom) else None
-            if not path.startswith("windows/shapes/") and (module or "").startswith("stream_dp.windows.shapes."):
-                found.append((path, (module or "").rpartition(".")[2]))
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if not path.startswith("windows/shapes/") and f"{module}.".startswith("stream_dp.windows.shapes."):
+                found.append((path, module.rpartition(".")[2]))
     others = {(path, name) for path, name in found if name not in CUTS}
     assert others == {
-        ("config/models.py", "calendars"),  # the names of time zones
-        ("config/shapes.py", "registry"),
-        ("kinds/running.py", "running"),  # how many blocks a pane is in
+        ("config/file_schema.py", "calendars"),  # the names of time zones
+        ("config/crosschecks.py", "shapes"),  # which shape the settings ask for
+        ("kinds/running.py", "running_totals"),  # how many blocks a pane is in
     }
 
 

@@ -14,9 +14,10 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.kinds.topk import RankedCount, TopKDetails
+from stream_dp.kinds.topk import TopKDetails
+from stream_dp.records.by_kind import RankedCount
 from stream_dp.records.codec import decode, encode
-from stream_dp.releases.publication import account, release_record
+from stream_dp.releases.publication import Revision, account
 from tests.support.sealing import found, read_window, seal_window, selection_of
 
 F = Fraction
@@ -105,12 +106,9 @@ def test_what_a_window_costs_at_worst(view: Callable[..., ViewPlan]) -> None:
 @pytest.mark.parametrize("mechanism", ["gumbel", *WRITTEN])
 def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[..., ViewPlan], mechanism: str) -> None:
     plan = view(mechanism)
-    record = release_record(
-        plan,
-        audience="public",
-        level=0,
-        start_ms=0,
-        revision=1,
+    record = Revision(
+        plan, audience="public", level=0, start_ms=0, number=1, period_loss=Cost.ZERO, ledger=account(plan.ledger, 0)
+    ).release(
         fields={
             "k": selection_of(plan).k,
             "complete": False,
@@ -118,8 +116,6 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
             "items": (RankedCount(rank=1, item="a", count=5),),
         },
         window_loss=Cost.ZERO,
-        period_loss=Cost.ZERO,
-        ledger=account(plan.ledger, 0),
     )
     data = json.loads(encode(record))
     assert data.get("selection") == (None if mechanism == "gumbel" else mechanism)

@@ -12,11 +12,13 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.kinds.lists import KeyList
-from stream_dp.kinds.subset import SubsetPlan, SubsetRelease
-from stream_dp.select.gap import one_shot_top_k
-from stream_dp.select.parameters import Neighbours
-from stream_dp.select.subset import Noise, SubsetParameters, Variant, canonical_top_k, critical_epsilon, worst_miss
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.kinds.subset import SubsetPlan
+from stream_dp.records.by_kind import SubsetRelease
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.lipschitz import ScoreNoise, SubsetParameters, Variant
+from stream_dp.select.top_k_subset import canonical_top_k, critical_epsilon, worst_miss
+from stream_dp.select.top_k_with_gaps import GapParameters, one_shot_top_k
 from tests.support.sealing import Reading, read_window, seal_window
 
 Planner = Callable[..., Plan]
@@ -69,7 +71,7 @@ def names(chosen: tuple[object, ...]) -> list[str]:
         ('{epsilon: "1/100"}', SubsetParameters(3, Fraction(1, 100))),
         (
             '{epsilon: "1/50", gamma: "1/2", loss: paper, noise: exponential}',
-            SubsetParameters(3, Fraction(1, 50), Fraction(1, 2), Variant.PAPER, Noise.EXPONENTIAL),
+            SubsetParameters(3, Fraction(1, 50), Fraction(1, 2), Variant.PAPER, ScoreNoise.EXPONENTIAL),
         ),
         ('{epsilon: "1/50", gamma: "1", mechanism: canonical}', SubsetParameters(3, Fraction(1, 50), Fraction(1))),
     ],
@@ -87,9 +89,8 @@ def test_the_set_is_that_of_the_canonical_selection(
 def test_the_set_is_that_of_one_noise_for_each_key_where_that_is_asked_for(view: Callable[..., ViewPlan]) -> None:
     plan = view('{epsilon: "1/10", mechanism: one-shot}')
     bits = keyed(b"selection" + plan.noise_name(0))
-    chosen = one_shot_top_k(
-        LISTED_COUNTS, 2, 3, Fraction(1, 10), bits, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE
-    )
+    p = GapParameters(3, Fraction(1, 10), 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
+    chosen = one_shot_top_k(LISTED_COUNTS, 2, p, bits)
     for reading in read(plan, COUNTS):
         assert [item for item, _ in reading.items] == names(chosen)
         assert reading.fields["selection"] == "one-shot"
@@ -106,7 +107,7 @@ def test_the_order_of_a_record_is_that_of_the_keys(view: Callable[..., ViewPlan]
 
 
 def test_a_record_tells_the_set_and_its_counts_and_nothing_of_how_it_was_found() -> None:
-    assert set(SubsetRelease.model_json_schema()["$defs"]["MemberCount"]["properties"]) == {"item", "count"}
+    assert set(SubsetRelease.model_json_schema()["$defs"]["ItemCount"]["properties"]) == {"item", "count"}
     own = SubsetRelease.model_fields.keys() - SubsetRelease.__base__.model_fields.keys()  # type: ignore[union-attr]
     assert own == {"catalogue", "k", "selection"}
 

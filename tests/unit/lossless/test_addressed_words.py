@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from stream_dp.lossless import bulk as addressed_words
 from stream_dp.lossless.bulk import AddressedWords, bulk_clocks
 from stream_dp.lossless.levels import threshold_for
-from stream_dp.lossless.sealed import excess
+from stream_dp.lossless.sealed import WindowNoise, read_levels
 from tests.support.threshold_process import clocks
 
 FOLDER = Path(__file__).parents[2] / "vectors"
@@ -87,13 +87,13 @@ def test_a_level_that_equals_a_word_stops_at_it_and_the_next_level_does_not() ->
             assert found == [[row["edge_clock_plus"][at], row["edge_clock_minus"][at]]]
 
 
-@pytest.mark.parametrize("rows", ["rows", "step_rows"])
-def test_the_excess_is_that_of_the_vectors(rows: str) -> None:
-    items = [bytes.fromhex(row["item_hex"]) for row in VECTORS[rows]]
+def test_what_coarser_levels_add_is_that_of_the_vectors() -> None:
+    rows, (window, digest) = VECTORS["rows"], TABLE
+    sealed = dict.fromkeys((bytes.fromhex(row["item_hex"]) for row in rows), 0)
 
-    found = excess(items, key=KEY, table=FIELDS[rows], thresholds=LADDER, finest=LADDER[-1])
+    found = read_levels(sealed, WindowNoise(window, KEY), digest, thresholds=LADDER, finest=LADDER[-1])
 
-    assert [list(column) for column in zip(*found, strict=True)] == [row["excess_over_finest"] for row in VECTORS[rows]]
+    assert [list(column) for column in zip(*found, strict=True)] == [row["excess_over_finest"] for row in rows]
 
 
 @given(items=ITEMS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.lossless.families.discrete_laplace import interval, pmf
+from stream_dp.lossless.discrete_laplace import interval
 from stream_dp.lossless.levels import (
     WORD,
     discovery_delta,
@@ -17,6 +17,7 @@ from stream_dp.lossless.levels import (
     threshold_for,
     two_sided_from,
 )
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import tail
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 4), Fraction(1), Fraction(3)]

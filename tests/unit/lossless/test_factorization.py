@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.lossless.factorization import Factorization, RunningSums, cover, prefix_sums
-from stream_dp.lossless.families.discrete_laplace import DiscreteLaplace, pmf
+from tests.support.factorization import Factorization, RunningSums, cover, prefix_sums
+from tests.support.laplace_family import DiscreteLaplace, pmf
 from tests.support.laplace_laws import bridge_pmf
 from tests.support.tapes import RecordedBits
 

@@ -23,8 +23,8 @@ from stream_dp.errors import StateError
 from stream_dp.exact.aes import Blocks
 from stream_dp.lossless import bulk as bulk_noise
 from stream_dp.lossless import sealed
-from stream_dp.lossless.families.discrete_laplace import pmf
 from stream_dp.lossless.levels import noise_parameter
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import bridge_pmf
 from tests.support.tapes import RecordedBits
 from tests.support.threshold_process import clocks
@@ -140,9 +140,8 @@ def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: int) -> Law:
     monkeypatch.setattr(sealed, "AddressedWords", EveryStream(streams, enumerated_side))
     columns = sealed.read_levels(
         {i.to_bytes(2): 0 for i in range(len(streams))},
-        prf_key=bytes(32),
-        window=b"w",
-        digest=bytes(32),
+        sealed.WindowNoise(b"w", bytes(32)),
+        bytes(32),
         thresholds=LEVELS,
         finest=FINE,
     )

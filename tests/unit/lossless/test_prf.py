@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.errors import ParameterError
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.prf import joint_key
+from stream_dp.lossless.sealed import joint_key
 from tests.support.laplace_laws import variance
 from tests.support.threshold_process import clocks, words
 

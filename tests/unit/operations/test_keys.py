@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.errors import ConfigError
 from stream_dp.operations.keys import retire, rotate
-from stream_dp.releases.keyring import PrfKey
+from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.runtime.key_file import load_keys, read_lines
 
 FIRST, SECOND = bytes(range(32)), bytes(32)
@@ -40,6 +40,25 @@ def test_missing_key_file_is_made_for_its_owner_alone_and_read_again(tmp_path: P
     assert load_keys(tmp_path / "other.key") != keys
     (line,) = read_lines(path)
     assert line.made is not None
+
+
+def test_of_workers_that_make_the_file_at_once_all_read_the_same_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fsync = tmp_path / "secret.key", os.fsync
+    found: list[KeyRing] = []
+
+    def another_meanwhile(descriptor: int) -> None:
+        """While the file is written, another worker starts."""
+        fsync(descriptor)
+        monkeypatch.setattr(os, "fsync", fsync)
+        assert not path.exists()
+        found.append(load_keys(path))
+
+    monkeypatch.setattr(os, "fsync", another_meanwhile)
+    keys = load_keys(path)
+    assert found == [keys]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_keys_stand_a_line_each_among_comments_and_the_last_that_is_not_retired_is_in_use(tmp_path: Path) -> None:

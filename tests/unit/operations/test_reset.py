@@ -11,7 +11,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.operations.reset import holdings, reset
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Group
 from stream_dp.runtime.kafka.ownership import Owner, claimed, create_owned
 from stream_dp.runtime.kafka.topics import Topics, sources_of

@@ -129,7 +129,8 @@ def test_what_is_left_is_spent_at_that_time() -> None:
     desk = given(Desk(holding((0, plan(ONLY_PAGES, *RICH, SPENDS))), audit=False), range(0, 4000, 1000))
     desk.tell(2500)
     (coming,) = to_come(desk, 2500)
-    assert coming == ToCome("pages", "rest of the budget is spent on level fine for staff", 4000)
+    what = "newest windows unlocked to fine for staff, from leftover budget; remove `sharpen` to stop it"
+    assert coming == ToCome("pages", what, 4000)
     desk.tell(3999)
     assert not published(desk)
     desk.tell(4000)

@@ -14,8 +14,7 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.kinds.histogram import HistogramRelease
-from stream_dp.kinds.topk import TopKRelease
+from stream_dp.records.by_kind import HistogramRelease, TopKRelease
 from stream_dp.records.codec import (
     SCHEMA_NAMES,
     AnyRecord,
@@ -28,14 +27,8 @@ from stream_dp.records.codec import (
     topic_key,
 )
 from stream_dp.records.models import LedgerEntry, PublicRecord, Refusal
-from stream_dp.releases.publication import (
-    Booking,
-    account,
-    audience_charge,
-    entry_record,
-    refusal_record,
-    release_record,
-)
+from stream_dp.releases.accounts import Booking
+from stream_dp.releases.publication import Denial, Revision, account, audience_charge, entry_record
 from tests.support.schemas import later, mismatch
 from tests.support.sealing import fields_of
 from tests.support.views import balance
@@ -52,38 +45,32 @@ def records(planned: Planner) -> dict[str, AnyRecord]:
     view, top = plan.views["destinations"], plan.views["busiest"]
     books = account(view.ledger, START)
     return {
-        "histogram": release_record(
+        "histogram": Revision(
             view,
             audience="partner",
             level=1,
             start_ms=START,
-            revision=2,
-            fields=fields_of(view, 1, [("LAX", 90), ("BOS", 512), ("ATL", 512)]),
-            window_loss=Cost(Fraction(1), DELTA),
+            number=2,
             period_loss=Cost(Fraction(7, 3), 2 * DELTA),
             ledger=books,
+        ).release(
+            fields=fields_of(view, 1, [("LAX", 90), ("BOS", 512), ("ATL", 512)]), window_loss=Cost(Fraction(1), DELTA)
         ),
-        "topk": release_record(
+        "topk": Revision(
             top,
             audience="public",
             level=0,
             start_ms=START,
-            revision=1,
-            fields=fields_of(top, 0, [("Zürich\u2028\x00\u00a0\N{AIRPLANE}", -3), ("", 5)], complete=False),
-            window_loss=Cost(Fraction(1, 3), Fraction(1, 7)),
+            number=1,
             period_loss=Cost(Fraction(1, 3), Fraction(1, 7)),
             ledger=books,
+        ).release(
+            fields=fields_of(top, 0, [("Zürich\u2028\x00\u00a0\N{AIRPLANE}", -3), ("", 5)], complete=False),
+            window_loss=Cost(Fraction(1, 3), Fraction(1, 7)),
         ),
-        "refusal": refusal_record(
-            view,
-            audience="internal",
-            level=2,
-            start_ms=START,
-            revision=1,
-            requested=Cost(Fraction(4), DELTA),
-            period_loss=NOTHING,
-            ledger=books,
-        ),
+        "refusal": Revision(
+            view, audience="internal", level=2, start_ms=START, number=1, period_loss=NOTHING, ledger=books
+        ).refusal(Denial(Cost(Fraction(4), DELTA))),
     }
 
 
@@ -148,17 +135,15 @@ def test_record_is_read_back_as_it_was_written(records: dict[str, AnyRecord], ki
 def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned: Planner) -> None:
     parts = 'period: 371d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}'
     view = planned(("period: 371d", parts)).views["busiest"]
-    record = release_record(
+    record = Revision(
         view,
         audience="public",
         level=0,
         start_ms=START,
-        revision=1,
-        fields=fields_of(view, 0, []),
-        window_loss=view.cost(0),
+        number=1,
         period_loss=view.cost(0) * 2,
         ledger=account(view.ledger, START),
-    )
+    ).release(fields=fields_of(view, 0, []), window_loss=view.cost(0))
     data = json.loads(encode(record))
     assert decode(encode(record)) == record
     assert mismatch(data, schema("record"), schema("record")) == []
@@ -180,7 +165,7 @@ def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
     price = '{{"delta":{},"epsilon":{}}}'.format
     expected = (
         '{"audience":"internal",'
-        '"code_version":"0.1.0","edition":1,"kind":"histogram",'
+        '"code_version":"0.1.0","edition":1,"final":true,"kind":"histogram",'
         '"ledger":{"budget":' + price(amount("0.0001", "1/10000"), amount("100", "100"))
         + ',"name":"aircraft","period":{"end":"2014-01-07T00:00:00Z","end_ms":1389052800000,'
         '"start":"2013-01-01T00:00:00Z","start_ms":1356998400000},"population":"aircraft by tail number"},'
@@ -189,7 +174,7 @@ def test_bytes_of_a_refusal(records: dict[str, AnyRecord]) -> None:
         "of the ledger's period added or removed. All records charged to the ledger in a period are together "
         '(epsilon, delta)-differentially private for its budget.",'
         '"privacy":{"period":' + price(amount("0", "0"), amount("0", "0")) + '},'
-        '"reason":"budget","requested":' + price(amount("1e-6", "1/1000000"), amount("4", "4"))
+        '"reason":"budget","refuses":"window","requested":' + price(amount("1e-6", "1/1000000"), amount("4", "4"))
         + ',"revision":1,"schema_version":1,"type":"refusal","view":"destinations",'
         '"window":{"end":"2013-01-08T00:00:00Z","end_ms":1357603200000,"start":"2013-01-01T00:00:00Z",'
         '"start_ms":1356998400000}}'
@@ -249,12 +234,11 @@ def test_a_later_schema_version_is_refused_with_one_sentence_whatever_else_has_c
 
 def test_a_field_that_the_model_does_not_have_cannot_be_written(planned: Planner) -> None:
     view = planned().views["destinations"]
-    said: dict[str, Any] = {"audience": "public", "level": 0, "start_ms": START, "revision": 1}
-    costs: dict[str, Any] = {"window_loss": NOTHING, "period_loss": NOTHING, "ledger": account(view.ledger, START)}
+    revision = Revision(view, "public", 0, START, 1, NOTHING, account(view.ledger, START))
     fields = fields_of(view, 0, [("LAX", 90)])
-    assert release_record(view, fields=fields, **said, **costs)
+    assert revision.release(fields, NOTHING)
     with pytest.raises(ValidationError, match="secret"):
-        release_record(view, fields={**fields, "secret": 1}, **said, **costs)
+        revision.release({**fields, "secret": 1}, NOTHING)
 
 
 def models_below(model: type[PublicRecord]) -> Iterator[type[PublicRecord]]:

@@ -87,7 +87,7 @@ def test_what_compaction_leaves_of_a_replaced_revision_is_no_release(release: Ma
 
 def test_parts_of_two_revisions_and_two_windows_are_kept_apart(release: Make) -> None:
     records = [release(MANY), release(MANY, revision=2, level=1), release(MANY, day=1), release(MANY, audience="staff")]
-    cut = [parts_of(record) for record in records]
+    cut = [parts_of(record, MOST + 100) for record in records]
     joiner, found = Joiner(), []
     for together in zip(*cut, strict=True):
         found += [joiner.take(part) for part in together]

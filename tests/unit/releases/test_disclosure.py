@@ -8,11 +8,11 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Scope
+from stream_dp.control.grant_records import Scope
 from stream_dp.errors import ConfigError
-from stream_dp.releases.accounts import price
+from stream_dp.releases.accounts import price, read_ledgers
 from stream_dp.releases.pieces import stored_table
-from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, Call, WindowRow, read_ledgers, stored_window
+from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, Call, WindowRow, stored_window
 from stream_dp.windows.encoding import decode, text
 from tests.support.acts import shop as panes_shop
 from tests.support.editions import holding

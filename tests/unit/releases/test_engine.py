@@ -13,27 +13,17 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource
-from stream_dp.kinds.histogram import HistogramPlan, HistogramRelease
-from stream_dp.kinds.noise import CONFIDENCE
-from stream_dp.kinds.topk import TopKRelease
+from stream_dp.kinds.histogram import HistogramPlan
+from stream_dp.kinds.sealing import CONFIDENCE
 from stream_dp.lossless.levels import two_sided_from
+from stream_dp.records.by_kind import HistogramRelease, TopKRelease
 from stream_dp.records.codec import decode, topic_key
 from stream_dp.records.models import Refusal
+from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.pieces import table_key
-from stream_dp.releases.rows import (
-    BUCKET,
-    LEDGER,
-    PROMISE,
-    SHARES,
-    TABLE,
-    TOTALS,
-    VIEW,
-    WINDOW,
-    ledger_key,
-    read_ledgers,
-)
+from stream_dp.releases.rows import BUCKET, LEDGER, PROMISE, SHARES, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.effects import Commit, Publish, Step
 from stream_dp.windows.encoding import text, window_key
 from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan, totals
@@ -90,10 +80,10 @@ def test_a_step_releases_some_of_the_windows_that_wait_and_the_next_one_goes_on(
     engine = desk.made(ReleaseEngine)
     messages = [one for start in range(20) for one in buckets_of(PAGES.views["pages"], 1000 * start, HOME)]
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
-    desk.machine.carry_out(engine.buckets([message.value for message in messages], desk.machine))
+    desk.machine.carry_out(engine.buckets([message.value for message in messages]))
     found = []
     while engine.waits:
-        desk.machine.carry_out(engine.due(desk.machine))
+        desk.machine.carry_out(engine.due())
         found.append(len(desk.machine.leaving))
     assert found == [RELEASED_AT_ONCE, 2 * RELEASED_AT_ONCE, 20]
     assert [leave.start_ms for leave in desk.machine.leaving] == [1000 * start for start in range(20)]
@@ -183,7 +173,7 @@ def test_a_window_is_reserved_then_drawn_then_stored_then_published() -> None:
     desk = Desk(PAGES, entropy)
     engine, values = desk.engine(), [message.value for message in buckets_of(PAGES.views["pages"], 0, HOME)]
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
-    desk.machine.carry_out(noted(engine.buckets(values, desk.machine)))
+    desk.machine.carry_out(noted(engine.buckets(values)))
 
     draws = [at for at, what in enumerate(trace) if what == "draw"]
     (published,) = [at for at, what in enumerate(trace) if what == "publish"]

@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import next_record, plan_holding
-from stream_dp.control.grants import Scope
+from stream_dp.control.grant_records import Scope
 from stream_dp.windows.effects import Message
 from tests.support.expiring import standing
 from tests.support.machine import newest

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
-from stream_dp.releases.rows import LEDGER, merged_key, read_ledgers
+from stream_dp.releases.accounts import read_ledgers
+from stream_dp.releases.rows import LEDGER, merged_key
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 from stream_dp.windows.merging import BucketMerger

@@ -17,20 +17,9 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import AnyRecord
+from stream_dp.releases.accounts import ledger_key, reservation_key
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.releases.rows import (
-    BUCKET,
-    LEDGER,
-    PROMISE,
-    RESERVATION,
-    SHARES,
-    TABLE,
-    TOTALS,
-    VIEW,
-    WINDOW,
-    ledger_key,
-    reservation_key,
-)
+from stream_dp.releases.rows import BUCKET, LEDGER, PROMISE, RESERVATION, SHARES, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.encoding import text, window_key
 from tests.support.machine import newest
 from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan, totals

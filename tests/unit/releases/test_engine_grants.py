@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.control.grants import Order, Scope
-from stream_dp.kinds.topk import TopKRelease
+from stream_dp.control.grant_records import Order, Scope
+from stream_dp.records.by_kind import TopKRelease
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import SHARPENED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.rows import WINDOW, AudienceState
@@ -195,8 +195,14 @@ def test_a_grant_raises_only_windows_that_are_retained() -> None:
 def test_a_window_that_was_refused_is_not_sharpened() -> None:
     desk = released(0, 1000, changes=(ONLY_PAGES, ('epsilon: "40"', 'epsilon: "3"')))
     assert [record.type for record in desk.records("pages", "public")] == ["release", "refusal"]
+    refusal = desk.records("pages", "public")[-1]
+    assert isinstance(refusal, Refusal)
+    assert (refusal.refuses, refusal.final) == ("window", True)
     desk.grant(1, "public", "middle")
+    desk.reader.restart()
+    desk.grant(2, "public", "coarse")
     assert revisions(desk, "public") == [(0, 1, "coarse"), (0, 2, "middle")]
+    assert len(desk.records("pages", "public")) == 3
 
 
 def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publishes_a_refusal() -> None:
@@ -209,6 +215,7 @@ def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publ
     refusal = desk.records("pages", "public")[-1]
     assert isinstance(refusal, Refusal)
     assert (refusal.window.start_ms, refusal.revision, refusal.level.name) == (1000, 2, "fine")
+    assert (refusal.refuses, refusal.final) == ("sharpening", False)
     assert refusal.requested.epsilon.exact == "3", "beyond what public has; staff has a level between"
     (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
     assert (entry.requested.epsilon.exact, entry.remaining.epsilon.exact) == ("2", "0")
@@ -320,6 +327,23 @@ def test_what_a_grant_was_refused_comes_without_another_one_when_somebody_else_h
     desk.auditor.settled()
 
 
+def test_a_window_that_an_audience_came_later_than_and_was_refused_may_still_come() -> None:
+    share = ("kind: histogram", 'kind: histogram\n    share: "1/20"')
+    desk = released(0, changes=(readers("public"), ONLY_PAGES, share))
+    desk.change(plan(ONLY_PAGES, share))
+    desk.grant(1, "staff", "fine")
+    desk.grant(2, "staff", "fine")
+    for refusal in desk.records("pages", "staff"):
+        assert isinstance(refusal, Refusal)
+        assert (refusal.revision, refusal.refuses, refusal.final) == (1, "window", False)
+        assert refusal.requested.epsilon.exact == "4", "staff has nothing of it"
+    assert len(desk.records("pages", "staff")) == 2, "each grant asks"
+    desk.change(PAGES)
+    desk.grant(3, "staff", "fine")
+    assert revisions(desk, "staff") == [(0, 1, "fine")]
+    desk.auditor.settled()
+
+
 @pytest.mark.parametrize("cut", range(40))
 def test_what_becomes_free_is_given_wherever_the_process_ends(cut: int) -> None:
     desk = released(0, 1000, changes=(readers("staff"), ONLY_PAGES))
@@ -347,7 +371,7 @@ def test_what_an_audience_came_later_than_leaves_at_the_slot_behind_the_start() 
     engine = desk.made(ReleaseEngine)
     desk.machine.carry_out(engine.load(desk.machine, now_ms=70_500))
     while engine.waits:
-        desk.machine.carry_out(engine.due(desk.machine))
+        desk.machine.carry_out(engine.due())
     (departure,) = desk.row("pages", 0).outbox
     assert departure.slot_ms == PAGES.slots.after(70_500) == 73_000
 
@@ -357,9 +381,9 @@ def test_a_grant_takes_the_place_of_what_an_audience_gets_by_itself() -> None:
     desk.plan = PAGES
     engine = desk.made(ReleaseEngine)
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
-    desk.machine.carry_out(engine.order(Order(1, "partner", "fine"), desk.machine, now_ms=0))
+    desk.machine.carry_out(engine.order(Order(1, "partner", "fine"), now_ms=0))
     while engine.waits:
-        desk.machine.carry_out(engine.due(desk.machine))
+        desk.machine.carry_out(engine.due())
     assert desk.row("pages", 0).states["partner"] == AudienceState(1, FINE)
 
 
@@ -394,11 +418,11 @@ def test_a_step_sharpens_some_of_the_windows_and_the_next_one_goes_on() -> None:
     engine = desk.made(ReleaseEngine)
     published = desk.published()
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
-    desk.machine.carry_out(engine.order(Order(1, "public", "fine"), desk.machine, now_ms=0))
+    desk.machine.carry_out(engine.order(Order(1, "public", "fine"), now_ms=0))
     found = []
     while engine.waits:
         before, commits = len(desk.machine.changelog), desk.machine.commits
-        desk.machine.carry_out(engine.due(desk.machine))
+        desk.machine.carry_out(engine.due())
         found.append(sum(key.startswith(WINDOW) for key, _ in desk.machine.changelog[before:]))
         assert desk.machine.commits == commits + 1
     assert found == [SHARPENED_AT_ONCE, SHARPENED_AT_ONCE, 3]

@@ -8,7 +8,8 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
-from stream_dp.releases.rows import BUCKET, WINDOW, read_ledgers
+from stream_dp.releases.accounts import read_ledgers
+from stream_dp.releases.rows import BUCKET, WINDOW
 from stream_dp.testing import expected_records
 from stream_dp.windows.encoding import window_key
 from tests.support.machine import newest

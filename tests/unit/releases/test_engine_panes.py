@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.control.grants import Scope
+from stream_dp.control.grant_records import Scope
 from stream_dp.records.history import History
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases import panes
+from stream_dp.releases.accounts import read_ledgers
 from stream_dp.releases.publication import extent_of
-from stream_dp.releases.rows import WINDOW, read_ledgers
+from stream_dp.releases.rows import WINDOW
 from stream_dp.windows.encoding import text, window_start
+from tests.support.laplace_laws import half_width
 from tests.support.machine import newest
 from tests.support.panes import COUNTS, PaneOracle, give_all, newest_windows, paned, said
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk
@@ -109,6 +111,7 @@ def test_a_record_says_what_the_noise_and_the_cost_of_all_panes_are() -> None:
         level = next(level for level in view.levels if level.name == record.level.name)
         assert record.panes == 3
         assert record.noise_interval_95 == level.interval_of(3) > level.noise_interval
+        assert record.noise_interval_95 == half_width(record.noise.ratio.value, 3)
         assert record.level.epsilon.exact == str(3 * level.epsilon)
         assert record.privacy.window.cost.epsilon >= 3 * level.epsilon
         assert record.privacy.period.cost.epsilon <= 4 * view.levels[FINE].epsilon
@@ -129,6 +132,10 @@ def test_what_a_period_cannot_pay_for_stays_coarse_and_each_window_says_so_once_
         assert {**record, "loss": None} == {**expected, "loss": None}
     refusals = [record for record in desk.records("pages", "partner") if isinstance(record, Refusal)]
     assert {record.reason for record in refusals} == {"budget"}
+    assert {(record.revision, record.refuses, record.final) for record in refusals} == {
+        (2, "sharpening", False),
+        (1, "window", True),
+    }
     assert [(record.window.start_ms, record.revision) for record in refusals] == [
         *((start, 2) for start in (0, 1000, 2000, 3000)),
         (4000, 1),
@@ -209,7 +216,7 @@ def test_a_pane_that_was_refused_or_lost_makes_the_windows_with_it_refusals_with
             lacking = set(of) & set(gone)
             assert isinstance(record, Refusal) == bool(lacking)
             if isinstance(record, Refusal):
-                assert record.reason == reason
+                assert (record.reason, record.refuses, record.final) == (reason, "window", True)
                 one = desk.plan.views["pages"].cost(FINE).epsilon
                 assert record.requested.cost.epsilon == (3 * one if reason == "budget" else 0)
         assert [record.window.start_ms for record in desk.records("pages", "staff")] == [*SECONDS[:6]]

@@ -10,7 +10,8 @@ from stream_dp.accounting import Cost, encode_cost, forfeit
 from stream_dp.accounting.composition import squares_epsilon, zcdp_epsilon
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.records.models import Refusal
-from stream_dp.releases.rows import LEDGER, RESERVATION, ledger_key, read_ledgers, reservation_key
+from stream_dp.releases.accounts import ledger_key, read_ledgers, reservation_key
+from stream_dp.releases.rows import LEDGER, RESERVATION
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, PARTS, Desk, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}

@@ -7,12 +7,14 @@ from functools import partial
 
 import pytest
 
-from stream_dp.control.grants import Order
+from stream_dp.control.grant_records import Order
 from stream_dp.records.models import Release
+from stream_dp.releases.accounts import read_ledgers
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, AudienceState, read_ledgers
+from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, AudienceState
 from stream_dp.windows.encoding import text, window_start
+from tests.support.laplace_laws import half_width
 from tests.support.machine import newest
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, buckets_of
 from tests.support.running import (
@@ -23,6 +25,7 @@ from tests.support.running import (
     refusals,
     running,
     spent,
+    terms,
     total,
 )
 
@@ -71,6 +74,7 @@ def test_a_record_says_which_panes_it_is_about_and_what_the_noise_of_its_blocks_
         blocks = ((start - first_of(start)) // 1000 + 1).bit_count()
         assert record.blocks == blocks
         assert record.noise_interval_95 == view.levels[MIDDLE].interval_of(blocks)
+        assert record.noise_interval_95 == half_width(record.noise.ratio.value, blocks)
         assert record.level.epsilon.exact == str(view.levels[MIDDLE].epsilon)
         assert record.privacy.window.cost == view.cost(MIDDLE)
         assert record.privacy.period.cost == view.cost(MIDDLE) * (1 + start // 6000)
@@ -135,6 +139,7 @@ def test_where_the_difference_cannot_be_paid_the_window_goes_on_at_the_level_tha
     desk = RUNS["scarce"]
     assert newest_totals(desk, "partner") == expected(desk, dict.fromkeys(STARTS, COARSE))
     assert refusals(desk, "partner") == {0: "budget", 6000: "budget"}
+    assert terms(desk, "partner") == {("sharpening", False)}
     assert spent(desk) == desk.plan.views["pages"].cost(MIDDLE) * 2
 
 
@@ -159,10 +164,10 @@ def test_a_pane_that_is_released_while_a_grant_waits_gets_as_fine_as_the_others_
     machine, engine = desk.machine, desk.made(ReleaseEngine)
     buckets = buckets_of(desk.plan.views["pages"], 2000, COUNTS[2000])
     machine.carry_out(engine.load(machine, now_ms=0))
-    machine.carry_out(engine.buckets([message.value for message in buckets], machine))
-    machine.carry_out(engine.order(Order(1, "public", "fine"), machine, now_ms=0))
+    machine.carry_out(engine.buckets([message.value for message in buckets]))
+    machine.carry_out(engine.order(Order(1, "public", "fine"), now_ms=0))
     while engine.waits:
-        machine.carry_out(engine.due(machine))
+        machine.carry_out(engine.due())
     assert [desk.row("pages", start).states["public"] for start in STARTS[:3]] == [AudienceState(2, FINE)] * 3
     desk.reader.restart()
     assert newest_totals(desk, "public") == expected(desk, dict.fromkeys(STARTS[:3], FINE))
@@ -174,6 +179,7 @@ def test_a_window_that_the_ledger_cannot_pay_for_is_refused_at_every_pane() -> N
     view = desk.plan.views["pages"]
     assert newest_totals(desk, "staff") == expected(desk, dict.fromkeys(STARTS[:6], MIDDLE))
     assert refusals(desk, "staff") == dict.fromkeys(STARTS[6:], "budget")
+    assert terms(desk, "staff") == {("window", True)}
     assert {record.requested.cost for record in desk.records("pages", "staff")[6:]} == {view.cost(MIDDLE)}  # type: ignore[union-attr]
     assert [entry.type for entry in desk.entries()] == ["charge", "refusal"]
     assert spent(desk) == view.cost(MIDDLE)
@@ -228,6 +234,7 @@ def test_a_window_whose_counts_are_lost_in_its_midst_keeps_what_was_told_and_tel
     give(desk, starts=STARTS[4:7])
     assert newest_totals(desk, "public") == expected(desk, dict.fromkeys([*STARTS[:3], 6000], COARSE))
     assert refusals(desk, "public") == dict.fromkeys(STARTS[3:6], "lost")
+    assert terms(desk, "public") == {("window", True)}
     assert kept_blocks(desk) == {6000}
     assert desk.machine.unerased(BLOCK) == []
 

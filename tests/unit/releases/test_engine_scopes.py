@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stream_dp.control.grants import Scope
+from stream_dp.control.grant_records import Scope
 from stream_dp.releases.clearances import ClearanceRow
 from stream_dp.releases.rows import CLEARANCE, WINDOW
 from stream_dp.windows.encoding import decode, text, window_key

@@ -176,9 +176,9 @@ def test_a_backlog_is_released_in_the_order_of_window_ends_whatever_view_they_ar
     ]
     messages = [one.value for view, start in found for one in buckets_of(planned.views[view], start, HOME)]
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
-    desk.machine.carry_out(engine.buckets(messages, desk.machine))
+    desk.machine.carry_out(engine.buckets(messages))
     while engine.waits:
-        desk.machine.carry_out(engine.due(desk.machine))
+        desk.machine.carry_out(engine.due())
     left = [(leave.view, leave.start_ms) for leave in desk.machine.leaving]
     ends = {"pages": 1000, "tops": 2000}
     assert left == sorted(found, key=lambda window: (window[1] + ends[window[0]], window[0]))

@@ -16,12 +16,14 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.control.editions import Held, editions
-from stream_dp.kinds.sealing import SealedTable, Sealing, WindowNoise, own_secret
+from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.kinds.topk import TopKPlan
+from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.models import Release
-from stream_dp.releases.publication import account, release_record
-from stream_dp.releases.rows import BLOCK, BUCKET, OUTBOX, RESERVATION, TABLE, WINDOW, ledger_key, read_ledgers
+from stream_dp.releases.accounts import ledger_key, read_ledgers
+from stream_dp.releases.publication import Revision, account
+from stream_dp.releases.rows import BLOCK, BUCKET, OUTBOX, RESERVATION, TABLE, WINDOW
 from stream_dp.testing.oracle import blocks_of, handed_on, panes_before
 from stream_dp.windows.encoding import text, window_start
 from stream_dp.windows.merging import summed
@@ -115,18 +117,16 @@ def expected(definition: Definition, window: tuple[int, int], audience: str, rec
     held = sum(costs, Cost.ZERO)
     if record.privacy.window.cost <= held:  # a pane may have become finer behind the window
         held = record.privacy.window.cost
-    return release_record(
+    return Revision(
         view,
         audience=audience,
         level=level,
         start_ms=window[0] if paned else last,
-        revision=record.revision,
-        fields=fields,
-        window_loss=held,
+        number=record.revision,
         period_loss=record.privacy.period.cost,
         ledger=account(view.ledger, last),
         panes=len(panes) if paned else None,
-    )
+    ).release(fields=fields, window_loss=held)
 
 
 def sealed(definition: Definition, start: int) -> Part:

@@ -9,12 +9,12 @@ import pytest
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases import accounts as pricing
-from stream_dp.releases import sharpening, unlocks
-from stream_dp.releases import view_definitions as definitions
+from stream_dp.releases import partition_state as definitions
+from stream_dp.releases import releasing, unlocks
 from stream_dp.releases.clearances import Clearances, GrantRow
 from stream_dp.releases.expiry import Retention
-from stream_dp.releases.leftover import Leftover
-from stream_dp.releases.view_definitions import ViewDefinitions
+from stream_dp.releases.partition_state import PartitionState
+from stream_dp.releases.unlocks import Leftover
 from tests.support.acts import acts, play
 from tests.unit.releases.test_engine_stories import check_end, check_now
 
@@ -49,9 +49,7 @@ def lets_the_grant_decide_that_was_written_first(patch: pytest.MonkeyPatch) -> N
 
 def carries_out_what_was_withdrawn(patch: pytest.MonkeyPatch) -> None:
     real = Clearances.take
-    patch.setattr(
-        Clearances, "take", lambda self, order, rows, now: [] if order.level is None else real(self, order, rows, now)
-    )
+    patch.setattr(Clearances, "take", lambda self, order, now: [] if order.level is None else real(self, order, now))
 
 
 def leaves_windows_behind_their_panes(patch: pytest.MonkeyPatch) -> None:
@@ -67,29 +65,27 @@ def leaves_out_who_comes_with_a_later_edition(patch: pytest.MonkeyPatch) -> None
 
 
 def jumps_to_a_definition_to_come(patch: pytest.MonkeyPatch) -> None:
-    def stream_ms(self: ViewDefinitions, view: ViewPlan) -> int:
+    def stream_ms(self: PartitionState, view: ViewPlan) -> int:
         return definitions.stream_ms((one, self.marks[one.name].next_ms) for one in self._of[view.view])
 
-    patch.setattr(ViewDefinitions, "stream_ms", stream_ms)
+    patch.setattr(PartitionState, "stream_ms", stream_ms)
 
 
 def waits_behind_a_definition_that_never_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        ViewDefinitions,
-        "first",
-        lambda self, view, first_ms, _: max([first_ms, *(self.marks[one.name].next_ms for one in self.earlier(view))]),
+        PartitionState,
+        "_first",
+        lambda self, view: max([view.begins_ms, *(self.marks[one.name].next_ms for one in self.earlier(view))]),
     )
 
 
 def keeps_what_former_definitions_had(patch: pytest.MonkeyPatch) -> None:
-    real = ViewDefinitions.advance
-    patch.setattr(
-        ViewDefinitions, "advance", lambda self, view, start, **more: _only_own(self, real, view, start, more)
-    )
+    real = PartitionState.advance
+    patch.setattr(PartitionState, "advance", lambda self, view, start, **more: _only_own(self, real, view, start, more))
 
 
 def lets_a_later_definition_begin_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ViewDefinitions, "has_turn", lambda self, view: not self.is_over(view))
+    patch.setattr(PartitionState, "has_turn", lambda self, view: not self.is_over(view))
 
 
 def sharpens_by_what_is_left_a_step_late(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +99,7 @@ def goes_by_the_newest_edition(patch: pytest.MonkeyPatch) -> None:
 
 def charges_all_of_a_finer_level(patch: pytest.MonkeyPatch) -> None:
     real = pricing.difference
-    patch.setattr(sharpening, "difference", lambda view, table, _, level: real(view, table, -1, level))
+    patch.setattr(releasing, "difference", lambda view, table, _, level: real(view, table, -1, level))
 
 
 def expires_a_step_early(patch: pytest.MonkeyPatch) -> None:
@@ -118,7 +114,7 @@ def expires_a_step_late(patch: pytest.MonkeyPatch) -> None:
 
 def _only_own(asked: Any, real: Any, view: ViewPlan, start: int, more: dict[str, bool]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ViewDefinitions, "earlier", lambda *_: iter(()))
+        patch.setattr(PartitionState, "earlier", lambda *_: iter(()))
         return real(asked, view, start, **more)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Scope
+from stream_dp.control.grant_records import Scope
+from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import ReleaseEngine
 from tests.support.releasing import DELTA, ONLY_PAGES, Desk, plan
 
@@ -71,10 +72,10 @@ def test_an_engine_says_when_it_is_to_be_told_the_time() -> None:
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
     assert engine.due_ms == 4000
     assert not engine.waits
-    desk.machine.carry_out(engine.tell(4000, desk.machine))
+    desk.machine.carry_out(engine.tell(4000))
     assert engine.waits
     while engine.waits:
-        desk.machine.carry_out(engine.due(desk.machine))
+        desk.machine.carry_out(engine.due())
     assert engine.due_ms == 11_000
     assert desk.row("pages", 0).outbox[-1].slot_ms == AGING.slots.after(4000) == 6000
 
@@ -120,6 +121,8 @@ def test_an_unlock_that_the_ledger_cannot_pay_for_is_refused_once_and_the_next_o
         (0, 3, "fine"),
         (1000, 2, "(fine)"),
     ]
+    refused = [record for record in desk.records("pages", "public") if isinstance(record, Refusal)]
+    assert {(record.refuses, record.final) for record in refused} == {("sharpening", False)}
     assert desk.machine.counts["sharpenings_refused", (("view", "pages"),)] == 2
     desk.auditor.settled()
 

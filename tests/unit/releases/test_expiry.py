@@ -16,7 +16,7 @@ from stream_dp.records.models import Refusal
 from stream_dp.releases import expiry, outboxes, releasing
 from stream_dp.releases.expiry import EXPIRED_AT_ONCE
 from stream_dp.releases.rows import WINDOW
-from stream_dp.windows.effects import Commit, Erase, Publish, Rows, Step
+from stream_dp.windows.effects import Commit, Erase, Publish, Step
 from stream_dp.windows.encoding import text, window_key
 from tests.support.expiring import assert_rows_expired, secrets_of, standing
 from tests.support.machine import newest
@@ -120,8 +120,8 @@ def test_a_shortened_retention_takes_back_at_the_next_window_in_bounded_steps() 
     commits: list[int] = []
     real, publisher = expiry.Retention.expire, pytest.MonkeyPatch()
 
-    def watched(self: Any, view: Any, slot_ms: int, rows: Rows) -> Step:
-        for effect in real(self, view, slot_ms, rows):
+    def watched(self: Any, view: Any, slot_ms: int) -> Step:
+        for effect in real(self, view, slot_ms):
             if isinstance(effect, Commit):
                 commits.append(sum(key.startswith(WINDOW) for key, _ in effect.rows))
             yield effect
@@ -261,8 +261,8 @@ def forgets_the_row_first(patch: pytest.MonkeyPatch) -> None:
     """The row goes when its tombstones are stored, not when they have left."""
     real = expiry.Retention.expire
 
-    def hasty(self: Any, view: Any, slot_ms: int, rows: Rows) -> Step:
-        for effect in real(self, view, slot_ms, rows):
+    def hasty(self: Any, view: Any, slot_ms: int) -> Step:
+        for effect in real(self, view, slot_ms):
             if isinstance(effect, Commit):
                 yield Commit([(key, None if key.startswith(WINDOW) else value) for key, value in effect.rows])
             else:
@@ -274,7 +274,7 @@ def forgets_the_row_first(patch: pytest.MonkeyPatch) -> None:
 def takes_back_at_once(patch: pytest.MonkeyPatch) -> None:
     """Tombstones leave in front of the release that lets the window expire."""
     real = expiry.Retention.expire
-    patch.setattr(expiry.Retention, "expire", lambda self, view, slot_ms, rows: real(self, view, slot_ms - 3001, rows))
+    patch.setattr(expiry.Retention, "expire", lambda self, view, slot_ms: real(self, view, slot_ms - 3001))
     patch.setattr(outboxes.Outboxes, "_knows", lambda *_: True)
 
 

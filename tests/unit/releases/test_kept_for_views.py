@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.accounting import Cost, Overdraft, commit, reserve
+from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.rows import Call, charged_rows
+from stream_dp.releases.rows import Call
 from stream_dp.windows.effects import Commit
 from tests.support.machine import Machine
 from tests.unit.config.test_shares import PERIOD_MS, of
@@ -40,16 +40,11 @@ def released(stages: Sequence[tuple[Views, Asked]], budget: Cost) -> list[tuple[
                 continue
             start, cost = taken[name], view.cost(view.planned_level)
             taken[name] = view.window.shape.next(start)
-            call = str(Call(name, start))
-            key, ledger = accounts.of(view, start)
-            reserved = reserve(ledger, call, cost, accounts.room(view, start))
-            found.append((name, not isinstance(reserved, Overdraft)))
-            if isinstance(reserved, Overdraft):
-                continue
-            machine.carry_out(iter([Commit(accounts.reserved_rows(view, key, reserved, call))]))
-            paid = commit(reserved, call, cost, {}, view=name)
-            accounts.keep(view, key, paid)
-            machine.carry_out(iter([Commit(charged_rows(key, paid))]))
+            reserved = accounts.reserve(view, Call(name, start), cost)
+            found.append((name, reserved is not None))
+            if reserved is not None:
+                charged = accounts.charge(view, Call(name, start), cost, {})
+                machine.carry_out(iter([Commit(reserved), Commit(charged)]))
     return found
 
 

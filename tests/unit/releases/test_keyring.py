@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import ConfigError
-from stream_dp.kinds.sealing import WindowNoise
+from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.releases.clearances import ClearanceRow
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.releases.rows import CLEARANCE, OUTBOX, TABLE, WINDOW

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.accounting import Cost, Ledger, commit, reserve
-from stream_dp.config import planning
+from stream_dp.accounting import Cost, Ledger
+from stream_dp.config import planner
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.config.planning import build_plan
+from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import Shares
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal
 from stream_dp.records.statement import caps
-from stream_dp.releases.accounts import Accounts
-from stream_dp.releases.rows import charged_rows, period_of
+from stream_dp.releases.accounts import Accounts, period_of
+from stream_dp.releases.rows import Call
 from stream_dp.windows.effects import Commit
-from stream_dp.windows.shapes.base import Interval
+from stream_dp.windows.shapes.shape import Interval
 from tests.support.acts import shop
 from tests.support.machine import Machine
 from tests.support.shapes import HOME, Shape, opened, stored
@@ -32,7 +32,7 @@ from tests.support.shapes import HOME, Shape, opened, stored
 def caps_are_worked_out_once() -> Iterator[None]:
     """Those of a part take a tenth of a second, and here are hundreds of plans with few parts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "_CAPS", {part: cache(inverse) for part, inverse in planning._CAPS.items()})
+        patch.setattr(planner, "_CAPS", {part: cache(inverse) for part, inverse in planner._CAPS.items()})
         yield
 
 
@@ -181,8 +181,8 @@ def acts(*, parted: bool) -> st.SearchStrategy[list[Act]]:
     grants = st.tuples(
         st.just("grant"), st.sampled_from(["public", "staff"]), st.sampled_from(["coarse", "middle", "fine"])
     )
-    stretch = st.tuples(shapes(parted=parted), windows, windows, windows | grants).map(list)
-    return st.lists(stretch, min_size=2, max_size=5).map(lambda found: [act for acts in found for act in acts])
+    interval = st.tuples(shapes(parted=parted), windows, windows, windows | grants).map(list)
+    return st.lists(interval, min_size=2, max_size=5).map(lambda found: [act for acts in found for act in acts])
 
 
 @given(found=acts(parted=False))
@@ -249,12 +249,10 @@ def views_under(period: str, start: int, epsilon: int, *names: str) -> Mapping[s
 def charged(view: ViewPlan, start_ms: int, cost: Cost) -> Machine:
     """What is stored once a period has begun with a window of a view."""
     machine, accounts = Machine(), Accounts({view.name: view})
-    key, ledger = accounts.of(view, start_ms)
-    reserved = reserve(ledger, "call", cost, ledger.left)
-    assert isinstance(reserved, Ledger)
-    machine.carry_out(iter([Commit(accounts.reserved_rows(view, key, reserved, "call"))]))
-    paid = commit(reserved, "call", cost, {}, view=view.name)
-    machine.carry_out(iter([Commit(charged_rows(key, paid))]))
+    call = Call(view.name, start_ms)
+    reserved = accounts.reserve(view, call, cost)
+    assert reserved is not None
+    machine.carry_out(iter([Commit(reserved), Commit(accounts.charge(view, call, cost, {}))]))
     return machine
 
 

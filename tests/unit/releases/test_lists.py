@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from stream_dp.config.plan import Plan
 from stream_dp.exact.bits import system_entropy
-from stream_dp.kinds.catalogue import CatalogueRelease
-from stream_dp.kinds.lists import KeyList
-from stream_dp.runtime.kafka.lists import Lists
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.records.by_kind import CatalogueRelease
+from stream_dp.runtime.kafka.list_topics import Lists
 from tests.support.machine import Machine
 from tests.support.releasing import ONLY_PAGES, SECOND, Desk, buckets_of, plan
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError
 from stream_dp.records.models import Refusal
+from stream_dp.releases.accounts import read_ledgers
 from stream_dp.releases.losses import MOST_UNKNOWN
-from stream_dp.releases.rows import BUCKET, merged_key, read_ledgers
+from stream_dp.releases.rows import BUCKET, merged_key
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import decode, encode

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import next_record, plan_holding
-from stream_dp.control.grants import Scope
+from stream_dp.control.grant_records import Scope
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.bits import BitSource
 from stream_dp.records.models import Refusal
+from stream_dp.releases.accounts import read_ledgers
 from stream_dp.releases.losses import Shown
 from stream_dp.releases.pieces import table_key
-from stream_dp.releases.rows import BUCKET, TABLE, WINDOW, read_ledgers
+from stream_dp.releases.rows import BUCKET, TABLE, WINDOW
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import window_key
 from tests.support.phases import PHASES

@@ -1,6 +1,6 @@
 """What readers of windows that overlap learn together: exact laws of a small case, at two levels, for two audiences.
 
-One key, two windows: of panes 1 and 2, and of panes 2 and 3; direct, the same stretches noised each by itself. The
+One key, two windows: of panes 1 and 2, and of panes 2 and 3; direct, the same intervals noised each by itself. The
 coarse audience has the coarse levels, the fine one the fine levels, and together they have everything. That what is
 published is made like this is shown beside the engine (`test_engine_panes`, `test_engine_hopping`), and that the
 readings of one table have this law beside the sealed tables (`lossless/test_joint_law`).
@@ -15,7 +15,7 @@ from itertools import product
 
 import pytest
 
-from stream_dp.lossless.families.discrete_laplace import pmf
+from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import bridge_pmf
 
 FINE, COARSE = Fraction(1, 30), Fraction(1, 15)

@@ -10,6 +10,7 @@ from msgspec import structs
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases import outboxes
+from stream_dp.releases.partition_state import Arrivals
 from stream_dp.releases.pieces import (
     RECORD_BYTES,
     leftovers,
@@ -19,7 +20,6 @@ from stream_dp.releases.pieces import (
     table_rows,
     waiting_records,
 )
-from stream_dp.releases.releasing import Arrivals
 from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, TOTALS, WINDOW, Departure, WindowRow
 from stream_dp.windows.effects import Commit, Leave, Message, Publish
 from stream_dp.windows.encoding import MESSAGE_BYTES, bucket_of, encode, window_key

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import application, plan_from
 from stream_dp.testing.application import WITHIN_SECONDS
 

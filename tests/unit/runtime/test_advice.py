@@ -12,9 +12,9 @@ from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.records.models import LedgerEntry
-from stream_dp.releases.publication import Booking, audience_charge, entry_record
-from stream_dp.runtime.faust.delivery import Balances
-from stream_dp.runtime.metrics import Counters
+from stream_dp.releases.accounts import Booking
+from stream_dp.releases.publication import audience_charge, entry_record
+from stream_dp.runtime.faust.delivery import Balances, Counters
 from stream_dp.runtime.worker.advice import Advice
 from stream_dp.windows.effects import Increment, Message
 from tests.support.views import balance
@@ -52,11 +52,20 @@ class Watched:
             for reason, number in refused.items():
                 self.count("events_refused", number, reason=reason, view=view)
 
-    def left(self, view: ViewPlan, start_ms: int, share: Fraction, kind: str = "charge", revision: int = 1) -> None:
+    def left(
+        self,
+        view: ViewPlan,
+        start_ms: int,
+        share: Fraction,
+        kind: str = "charge",
+        revision: int = 1,
+        requested: Cost | None = None,
+    ) -> None:
         """An entry of a window leaves, behind which so much of the budget is left."""
         total = view.ledger.total
         left = Cost(total.epsilon * share, total.delta * share)
-        booking = Booking(Ledger(left), balance(view, left, self.plan.views.values()), view.cost(0))
+        asked = view.cost(0) if requested is None else requested
+        booking = Booking(Ledger(left), balance(view, left, self.plan.views.values()), asked)
         readers = [audience_charge(view, "public", 0, revision, Cost.ZERO, Cost.ZERO)]
         made: LedgerEntry = entry_record(view, start_ms, kind, readers, booking)  # type: ignore[arg-type]
         self.balances.take([Message("flights-accounts", entry_key(made), encode(made))])
@@ -154,6 +163,11 @@ async def test_the_first_refused_window_of_a_period_is_told_of_with_what_it_need
     )
     watched.left(view, START + WEEK, Fraction(1, 1000), "refusal")
     assert not [said for said in await watched.look() if "budget exhausted" in said]
+
+
+async def test_a_window_that_was_lost_is_none_that_a_budget_refused(lasting: Watched) -> None:
+    lasting.left(lasting.plan.views["destinations"], START, Fraction(1), "refusal", requested=Cost.ZERO)
+    assert await lasting.look() == []
 
 
 @pytest.fixture

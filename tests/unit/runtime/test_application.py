@@ -13,8 +13,8 @@ import pytest
 from stream_dp.agents import AGENTS
 from stream_dp.config.access import Broker
 from stream_dp.config.plan import Plan
-from stream_dp.runtime.faust.application import new_app, new_tables, register_agents
-from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.embedded import MemoryLog
+from stream_dp.runtime.faust.app import new_app, new_tables, register_agents
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 
 

@@ -10,7 +10,8 @@ import pytest
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.records.codec import encode, entry_key
-from stream_dp.releases.publication import Booking, audience_charge, entry_record
+from stream_dp.releases.accounts import Booking
+from stream_dp.releases.publication import audience_charge, entry_record
 from stream_dp.runtime.faust.delivery import Balances
 from stream_dp.windows.effects import Message
 from tests.support.views import balance

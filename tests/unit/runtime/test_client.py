@@ -13,27 +13,29 @@ from faust.types import TP
 
 from stream_dp.config.access import Broker
 from stream_dp.errors import AccessError, BrokerError
-from stream_dp.runtime.faust.embedded import MemoryLog
+from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.kafka import client
 from stream_dp.runtime.kafka.client import KafkaClient
 from stream_dp.runtime.kafka.cluster import Cluster
-from stream_dp.runtime.kafka.requests import TopicsRequest
+from stream_dp.runtime.kafka.requests import OneVersion
 from stream_dp.runtime.kafka.topics import TopicSpec
 
 PLACES = [TP("visits", 0), TP("visits", 1)]
 
 
-def answering(answer: Callable[[list[Any]], Awaitable[Any]]) -> KafkaClient:
+def answering(answer: Callable[[list[Any]], Awaitable[Any]], known: set[str]) -> KafkaClient:
     nobody: Any = None
-    idle: Any = SimpleNamespace(end_offsets=answer)
+    idle: Any = SimpleNamespace(end_offsets=answer, _client=SimpleNamespace(add_topic=known.add))
     return KafkaClient(Cluster.of(Broker("kafka://here:9092")), nobody, nobody, idle)
 
 
 async def test_ends_are_those_that_the_leaders_name() -> None:
     async def answer(places: list[Any]) -> dict[Any, int]:
+        assert known == {"visits"}, "the topics are known when they are asked about"
         return {place: 7 + place.partition for place in places}
 
-    assert await answering(answer).ends(PLACES) == {PLACES[0]: 7, PLACES[1]: 8}
+    known = set[str]()
+    assert await answering(answer, known).ends(PLACES) == {PLACES[0]: 7, PLACES[1]: 8}
 
 
 @pytest.mark.parametrize("error", [KafkaTimeoutError, UnknownTopicOrPartitionError])
@@ -42,7 +44,7 @@ async def test_leaders_that_refuse_are_a_broker_that_does_not_answer(error: type
         raise error
 
     with pytest.raises(BrokerError, match="here:9092 does not answer"):
-        await answering(answer).ends(PLACES)
+        await answering(answer, set()).ends(PLACES)
 
 
 async def test_leaders_that_say_nothing_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +54,7 @@ async def test_leaders_that_say_nothing_are_not_waited_for(monkeypatch: pytest.M
         await asyncio.Event().wait()
 
     with pytest.raises(BrokerError, match="no answer in time"):
-        await answering(answer).ends(PLACES)
+        await answering(answer, set()).ends(PLACES)
 
 
 async def test_the_embedded_log_takes_no_record_that_a_broker_would_refuse() -> None:
@@ -97,7 +99,7 @@ class Brokers:
         self.asked = 0
         self._client = SimpleNamespace(cluster=SimpleNamespace(brokers=lambda: [Node(1), Node(2)]))
 
-    async def _send_request(self, request: TopicsRequest, node: int | None = None) -> Any:
+    async def _send_request(self, request: OneVersion, node: int | None = None) -> Any:
         asked = [name for _, _, name, _ in request.build(request._CLASSES[0]).topics]
         self.asked += node == 2
         late = self.created if node == 2 and self.asked < 4 else ()
@@ -134,8 +136,8 @@ async def test_account_that_lacks_a_right_is_told_which_and_is_not_taken_for_one
     code: int, words: str
 ) -> None:
     class Admin:
-        async def describe_topics(self, _: list[str]) -> list[Any]:
-            return [{"error_code": code, "partitions": []}]
+        async def _send_request(self, _: OneVersion) -> Any:
+            return SimpleNamespace(topics=[(code, "accounts", 0, 0, False, [], 0)])
 
     none: Any = None
     admin: Any = Admin()

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, Difference, apart
-from stream_dp.runtime.kafka.ordering import Tick, read_tick
+from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, Difference, Tick, apart, read_tick
 from stream_dp.windows.encoding import encode
 from tests.support.counting import Entry
 

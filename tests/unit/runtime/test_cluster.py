@@ -17,7 +17,7 @@ from faust.types.auth import AuthProtocol
 
 from stream_dp.config.access import Broker, Sasl, Secret, Tls
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.faust.application import credentials
+from stream_dp.runtime.faust.app import credentials
 from stream_dp.runtime.kafka.cluster import Cluster, TokenFile, missing, open_secrets, read_secret
 from stream_dp.runtime.kafka.connections import TokenLogin
 from tests.support.secured import make_certificates

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.runtime.faust.coalescing import MAX_WAIT_SECONDS, ChunkMessage, CoalescingConsumer
-from stream_dp.runtime.faust.embedded import LogRecord
-from stream_dp.runtime.kafka.ordering import Tick
+from stream_dp.runtime.clock import Tick
+from stream_dp.runtime.embedded import LogRecord
+from stream_dp.runtime.faust.coalescing import MAX_WAIT_SECONDS, Chunk, CoalescingConsumer
 from stream_dp.windows.encoding import CHUNK_BYTES, encode
 
 TICKS, SOURCE, ORDERS, CHANGELOG = (TP(topic, 0) for topic in ("ticks", "visits", "orders", "changelog"))
@@ -38,6 +38,9 @@ class Driver:
     def fetched_to(self, tp: TP) -> int | None:
         return self.positions.get(tp)
 
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Nothing here."""
+
     async def seek_to_committed(self) -> Mapping[TP, int | None]:
         return self.committed
 
@@ -58,7 +61,7 @@ def tick(offset: int, now_ms: int, end: int) -> LogRecord:
 
 
 @pytest.fixture
-def consumer() -> Consumer:
+async def consumer() -> Consumer:
     app = SimpleNamespace(
         rebalancing=False,
         ticks="ticks",
@@ -66,7 +69,13 @@ def consumer() -> Consumer:
         coalesced={"ticks", "visits", "orders"},
         clock_bound_ms=None,
     )
-    return Consumer(app)
+    made = Consumer(app)
+    await made.seek_to_committed()
+    return made
+
+
+def chunk_of(records: Sequence[Any], before: int | None, now_ms: int) -> Chunk:
+    return Chunk(records[0].topic, records[0].partition, records, now_ms, before)
 
 
 async def fetch(consumer: Consumer, active: set[TP] = ALL, **records: list[LogRecord]) -> dict[str, Any]:
@@ -81,10 +90,10 @@ async def test_what_no_tick_is_about_goes_on_at_once_in_one_piece_and_changelogs
     orders, rows = [record(ORDERS, 0), record(ORDERS, 1)], [record(CHANGELOG, 7), record(CHANGELOG, 8)]
 
     assert await fetch(consumer, orders=orders, changelog=rows) == {
-        "orders": [ChunkMessage(orders, None, 0)],
+        "orders": [chunk_of(orders, None, 0)],
         "changelog": rows,
     }
-    assert await fetch(consumer, orders=[record(ORDERS, 5)]) == {"orders": [ChunkMessage([record(ORDERS, 5)], 1, 0)]}
+    assert await fetch(consumer, orders=[record(ORDERS, 5)]) == {"orders": [chunk_of([record(ORDERS, 5)], 1, 0)]}
 
 
 async def test_records_of_a_source_go_on_with_the_tick_behind_them_and_each_names_its_predecessor(
@@ -93,10 +102,10 @@ async def test_records_of_a_source_go_on_with_the_tick_behind_them_and_each_name
     events = [record(SOURCE, at) for at in range(4)]
     assert await fetch(consumer, visits=events) == {}
     said = [tick(0, 10, 3), tick(1, 20, 4)]
-    assert await fetch(consumer, ticks=said) == {"visits": [ChunkMessage(events[:3], None, 10)]}
-    assert await fetch(consumer) == {"ticks": [ChunkMessage(said[:1], None, 10)]}
-    assert await fetch(consumer) == {"visits": [ChunkMessage(events[3:], 2, 20)]}
-    assert await fetch(consumer) == {"ticks": [ChunkMessage(said[1:], 0, 20)]}
+    assert await fetch(consumer, ticks=said) == {"visits": [chunk_of(events[:3], None, 10)]}
+    assert await fetch(consumer) == {"ticks": [chunk_of(said[:1], None, 10)]}
+    assert await fetch(consumer) == {"visits": [chunk_of(events[3:], 2, 20)]}
+    assert await fetch(consumer) == {"ticks": [chunk_of(said[1:], 0, 20)]}
     assert await fetch(consumer) == {}
 
 
@@ -160,7 +169,7 @@ async def test_what_was_held_is_fetched_again_after_a_seek_though_nothing_was_co
 
     assert consumer.seeks == seeks
     again = [record(SOURCE, at) for at in (5, 6, 7)]
-    assert await fetch(consumer, visits=again, ticks=[tick(0, 10, 8)]) == {"visits": [ChunkMessage(again, None, 10)]}
+    assert await fetch(consumer, visits=again, ticks=[tick(0, 10, 8)]) == {"visits": [chunk_of(again, None, 10)]}
 
 
 async def test_a_chunk_is_cut_by_bytes_and_every_piece_names_the_one_before(consumer: Consumer) -> None:
@@ -170,14 +179,52 @@ async def test_a_chunk_is_cut_by_bytes_and_every_piece_names_the_one_before(cons
     orders = [record(ORDERS, at, half) for at in (0, 1, 7)]
     said = [tick(0, 10, 3), tick(1, 20, 5)]
     assert await fetch(consumer, visits=events, orders=orders, ticks=said) == {
-        "orders": [ChunkMessage(orders[:2], None, 0), ChunkMessage(orders[2:], 1, 0)],
-        "visits": [ChunkMessage(events[:2], None, 10), ChunkMessage(events[2:3], 1, 10)],
+        "orders": [chunk_of(orders[:2], None, 0), chunk_of(orders[2:], 1, 0)],
+        "visits": [chunk_of(events[:2], None, 10), chunk_of(events[2:3], 1, 10)],
     }
-    assert await fetch(consumer) == {"ticks": [ChunkMessage(said[:1], None, 10)]}
-    assert await fetch(consumer) == {"visits": [ChunkMessage(events[3:], 2, 20)]}
+    assert await fetch(consumer) == {"ticks": [chunk_of(said[:1], None, 10)]}
+    assert await fetch(consumer) == {"visits": [chunk_of(events[3:], 2, 20)]}
 
 
 async def test_a_record_that_is_larger_than_a_chunk_goes_alone(consumer: Consumer) -> None:
     events = [record(ORDERS, 0), record(ORDERS, 1, bytes(CHUNK_BYTES + 1)), record(ORDERS, 2)]
     found = (await fetch(consumer, orders=events))["orders"]
-    assert found == [ChunkMessage(events[:1], None, 0), ChunkMessage(events[1:2], 0, 0), ChunkMessage(events[2:], 1, 0)]
+    assert found == [chunk_of(events[:1], None, 0), chunk_of(events[1:2], 0, 0), chunk_of(events[2:], 1, 0)]
+
+
+async def test_between_an_assignment_and_its_seek_nothing_is_fetched_or_due_though_no_rebalance_is_known(
+    consumer: Consumer,
+) -> None:
+    """The end of a rebalance that another one has overtaken leaves the positions as they were before."""
+    await consumer.on_partitions_assigned(ALL)
+    consumer.positions[SOURCE] = 100  # where a fetch of before has come to; nothing of that is held any more
+    consumer.laid_out = {TICKS: [tick(0, 10, 100)], SOURCE: [record(SOURCE, 100)], CHANGELOG: [record(CHANGELOG, 7)]}
+
+    assert await fetch(consumer) == {"changelog": [record(CHANGELOG, 7)]}
+    assert consumer.asked[-1][0] == {CHANGELOG}
+
+    await consumer.seek_to_committed()
+    consumer.laid_out[SOURCE] = [record(SOURCE, 5)]
+    found = await fetch(consumer)
+    assert found == {"visits": [chunk_of([record(SOURCE, 5)], None, 10)]}
+
+
+@pytest.mark.parametrize(("position", "seeks"), [(8, [(SOURCE, 6)]), (6, []), (2, []), (None, [])])
+async def test_what_was_under_way_when_all_was_forgotten_is_left_out_and_fetched_again(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, position: int | None, seeks: list[tuple[TP, int]]
+) -> None:
+    """Wherever the partition was sought to meanwhile: in front of the records, or before they were taken."""
+
+    async def slow(self: Driver, active: set[TP], seconds: float) -> Mapping[TP, Sequence[Any]]:
+        await consumer.seek_to_committed()
+        if position is not None:
+            self.positions[SOURCE] = position
+        return {SOURCE: [record(SOURCE, 6), record(SOURCE, 7)], CHANGELOG: [record(CHANGELOG, 1)]}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Driver, "_getmany", slow)
+        assert await fetch(consumer) == {"changelog": [record(CHANGELOG, 1)]}
+    assert consumer.seeks == seeks
+    assert await fetch(consumer, visits=[record(SOURCE, 3)], ticks=[tick(0, 10, 4)]) == {
+        "visits": [chunk_of([record(SOURCE, 3)], None, 10)]
+    }

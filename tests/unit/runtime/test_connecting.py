@@ -8,9 +8,9 @@ import pytest
 
 from stream_dp.config.access import Broker
 from stream_dp.errors import OutageError
-from stream_dp.runtime import connecting
-from stream_dp.runtime.connecting import connect
+from stream_dp.runtime.kafka import client as connecting
 from stream_dp.runtime.kafka import outages as refusals
+from stream_dp.runtime.kafka.client import connect
 from stream_dp.testing.application import WITHIN_SECONDS
 
 

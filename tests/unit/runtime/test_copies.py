@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
-from stream_dp.runtime.worker.worker import discard_former_copies
+from stream_dp.runtime.settled import Settled
+from stream_dp.runtime.worker.assembly import discard_former_copies
 from tests.support.releasing import plan
 
 

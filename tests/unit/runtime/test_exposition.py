@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 import stream_dp
-from stream_dp.releases.rows import TOTALS
-from stream_dp.releases.totals import LATE, TotalsRow
+from stream_dp.releases.rows import LATE, TOTALS, TotalsRow
+from stream_dp.runtime.faust.delivery import OF_A_PROCESS
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, sources_of
-from stream_dp.runtime.metrics import OF_A_PROCESS
 from stream_dp.runtime.worker import health as exposition
-from stream_dp.runtime.worker.health import COUNTERS, STEP_SECONDS, Exposition, Health
-from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.worker.assembly import Worker
+from stream_dp.runtime.worker.health import COUNTERS, STEP_SECONDS, Exposition, Health, Start
 from stream_dp.runtime.worker.reporting import COUNTED, SETTLED
-from stream_dp.runtime.worker.worker import Worker
 from stream_dp.testing import application
 from stream_dp.windows.count_rows import MARKER, Marker, ViewMark
 from stream_dp.windows.effects import ROWS_LOADED, Increment
@@ -80,7 +78,7 @@ def test_every_counter_of_the_package_is_described_and_nothing_else() -> None:
 
 
 async def test_every_metric_is_described_to_operators_with_its_labels(worker: Worker) -> None:
-    await worker._timers.tick()
+    await worker.timers.tick()
     families = list(Exposition(health_of(worker)).collect())
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     assert names == METRICS.keys()
@@ -98,7 +96,7 @@ async def test_what_is_stored_stands_on_the_page_by_partition_and_what_the_proce
     mark = ViewMark(
         b"", 0, None, 0, 0, 0, [], closed=2, counted=7, refused={"late": 2, "clipped": 9}, repeats={"clipped": 1}
     )
-    marker = Marker(10, 0, {view: mark}, consumed=11, watermarks=1, refused={"null_key": 3})
+    marker = Marker(10, 0, views={view: mark}, consumed=11, watermarks=1, refused={"null_key": 3})
     counts, releases = worker.tables[COUNTS], worker.tables[RELEASES]
     await counts.commit(1, [(MARKER + text(source.name), encode(marker))], counts.owner(1))
     totals = TotalsRow({view: {"windows_released": 5}, "removed": {"windows_released": 4}})
@@ -133,7 +131,7 @@ async def test_a_worker_that_runs_says_which_share_it_has_and_when_it_ticked(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = worker.host.clock_ms() // 1000
-    await worker._timers.tick()
+    await worker.timers.tick()
     found = parsed(Exposition(health_of(worker)).page().decode())
 
     for name, value in {"ready": 1, "broker_silent": 0, "partitions_owned": 3, "recovering": 0}.items():

@@ -15,10 +15,10 @@ from stream_dp.records.codec import decode_entry, encode
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import VIEW
-from stream_dp.runtime.bootstrap import Settled
+from stream_dp.runtime.embedded import LogRecord
 from stream_dp.runtime.factory import Factory, partitioner, unknown_before
-from stream_dp.runtime.faust.embedded import LogRecord
 from stream_dp.runtime.kafka.topics import Topics, sources_of
+from stream_dp.runtime.settled import Settled
 from stream_dp.testing import Event, Script, SourceWriter, Watermark, expected_records, keyed_entropy, plan_from
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.effects import Message
@@ -101,7 +101,9 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
         machine, counter = Machine(), parts.counter(view.source.topic, partition)
         machine.carry_out(counter.load(machine))
         own = [record for record in written if record.partition == partition]
-        chunk: list[Any] = [LogRecord(r.topic, partition, at, r.key, r.value, 0, r.headers) for at, r in enumerate(own)]
+        chunk: list[Any] = [
+            LogRecord(r.topic, partition, at, r.key, r.value, 0, [*r.headers.items()]) for at, r in enumerate(own)
+        ]
         machine.carry_out(counter.chunk(chunk, START + 3 * MINUTE))
         partials += machine.sent
     assert {message.topic for message in partials} == {topics.partials}
@@ -123,9 +125,9 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
 
     machine, engine = Machine(), parts.engine(merged[0].partition)
     machine.carry_out(engine.load(machine, now_ms=0))
-    machine.carry_out(engine.buckets([message.value for message in merged], machine))
+    machine.carry_out(engine.buckets([message.value for message in merged]))
     assert engine.waits
-    machine.carry_out(engine.due(machine))
+    machine.carry_out(engine.due())
     outboxes = Outboxes()
     for leave in machine.leaving:
         assert leave.slot_ms == plan.slots.after(START + 3 * MINUTE)

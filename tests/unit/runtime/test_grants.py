@@ -8,8 +8,8 @@ import pytest
 from faust.types import TP
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.grants import Grant
-from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryLog
+from stream_dp.control.grant_records import Grant
+from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import known_grants, read_order, withdraw_grant, write_grant
 from stream_dp.runtime.kafka.topics import Topics
 from tests.support.grants import MALFORMED_GRANTS

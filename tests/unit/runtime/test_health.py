@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.errors import StateError
-from stream_dp.runtime.worker.health import Health
-from stream_dp.runtime.worker.lifecycle import Start, Stop
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
+from stream_dp.runtime.worker.health import Health, Start
+from stream_dp.runtime.worker.process import Stop
 from tests.support.probes import loaded
 
 
@@ -40,7 +40,7 @@ async def test_a_worker_that_was_left_out_of_the_group_waits_for_it(health: Heal
     assert health.waiting_for == "the group: the session of a worker that died may last up to 60 s"
     await worker.app.on_partitions_assigned.send(set())
     assert health.waiting_for == "the stored state of 3 partitions, which is read and checked"
-    await worker._timers.tick()
+    await worker.timers.tick()
     await worker.loaded()
     assert health.waiting_for == ""
 

@@ -19,17 +19,17 @@ from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
-from stream_dp.runtime.bootstrap import Settled
 from stream_dp.runtime.clock import Clock
+from stream_dp.runtime.embedded import LogRecord, MemoryClient
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.faust.coalescing import ChunkMessage
-from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient
-from stream_dp.runtime.faust.host import Chunk, Host
+from stream_dp.runtime.faust.coalescing import Chunk
+from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.tables import PartitionRows
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
-from stream_dp.runtime.sources.registry import SourceSchemas
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.settled import Settled
+from stream_dp.runtime.sources.schema_registry import SourceSchemas
+from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import keyed_entropy
 from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.counting import PartitionCounter
@@ -62,7 +62,7 @@ def message(offset: int, before: int | None, *values: bytes) -> Any:
     """A chunk as the coalescing consumer makes it."""
     first = offset - len(values) + 1
     records = [LogRecord("visits", 1, first + at, None, value, 0) for at, value in enumerate(values)]
-    batch = ChunkMessage(records, before, 7)
+    batch = Chunk("visits", 1, records, 7, before)
     return SimpleNamespace(tp=TP("visits", 1), topic="visits", partition=1, offset=offset, value=batch)
 
 
@@ -317,10 +317,10 @@ async def test_engine_runs_one_step_at_a_time_whoever_asks(worker: Worker) -> No
     """Release and sharpen share a partition's engine; a step between two effects of another would see half of it."""
     seen: list[tuple[str, ReleaseEngine]] = []
 
-    def step(engine: ReleaseEngine, name: str, rows: PartitionRows) -> Step:
+    def step(engine: ReleaseEngine, name: str) -> Step:
         seen.append((f"{name} begins", engine))
         yield Commit([(b"a", name.encode())])
-        assert rows.get(b"a") == name.encode()
+        assert worker.tables[RELEASES].rows(0).get(b"a") == name.encode()
         yield Increment("events_consumed", 1)
         seen.append((f"{name} ends", engine))
 
@@ -377,10 +377,10 @@ class Waiting:
         assert not accept_loss
         return iter(())
 
-    def buckets(self, _values: object, _rows: PartitionRows) -> Step:
+    def buckets(self, _values: object) -> Step:
         return iter(())
 
-    def due(self, _rows: PartitionRows) -> Step:
+    def due(self) -> Step:
         self.steps += 1
         self._app.rebalancing = self.steps == self._rebalances_after
         return iter(())
@@ -393,7 +393,7 @@ async def test_what_waits_is_released_step_by_step_until_a_rebalance_begins(
     engine = Waiting(worker.app, rebalances_after)
     monkeypatch.setattr(Factory, "engine", lambda *_: engine)
     monkeypatch.setattr(worker.tables[RELEASES], "rows", lambda _: None)
-    await at_time(worker, 0).engage(0, lambda one, values, rows: one.buckets(values, rows), [])
+    await at_time(worker, 0).engage(0, lambda one, values: one.buckets(values), [])
     assert engine.steps == steps
 
 
@@ -404,7 +404,7 @@ class Alternating(Waiting):
         super().__init__(app, 0)
         self.taken_after: list[int] = []
 
-    def buckets(self, _values: object, _rows: PartitionRows) -> Step:
+    def buckets(self, _values: object) -> Step:
         self.taken_after.append(self.steps)
         return iter(())
 
@@ -417,7 +417,7 @@ async def test_a_message_is_taken_between_two_steps_of_what_another_one_set_off(
     monkeypatch.setattr(Factory, "engine", lambda *_: engine)
     monkeypatch.setattr(worker.tables[RELEASES], "rows", lambda _: None)
     host = at_time(worker, 0)
-    await asyncio.gather(*(host.engage(0, lambda one, values, rows: one.buckets(values, rows), []) for _ in range(2)))
+    await asyncio.gather(*(host.engage(0, lambda one, values: one.buckets(values), []) for _ in range(2)))
     assert engine.taken_after == [0, 0]
     assert engine.steps == 3
 
@@ -432,12 +432,12 @@ async def test_what_waits_is_left_to_the_engine_that_is_loaded_after_a_rebalance
     host = at_time(worker, 0)
     due = engine.due
 
-    def rebalanced(rows: PartitionRows) -> Step:
+    def rebalanced() -> Step:
         host.forget()
-        return due(rows)
+        return due()
 
     monkeypatch.setattr(engine, "due", rebalanced)
-    await host.engage(0, lambda one, values, rows: one.buckets(values, rows), [])
+    await host.engage(0, lambda one, values: one.buckets(values), [])
     assert engine.steps == 1
 
 

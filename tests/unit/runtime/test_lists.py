@@ -12,9 +12,9 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.lists import KeyList
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.lists import KEPT, Lists, ListWatch, read_lists
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.list_topics import KEPT, Lists, ListWatch, read_lists
 from stream_dp.testing import ManualClock
 from tests.support.releasing import ONLY_PAGES, plan
 
@@ -30,13 +30,17 @@ def listing(fewest: int = 1, **more: int) -> Plan:
 
     def of(least: int) -> HistogramPlan:
         class Listing(HistogramPlan):
-            topics = (TOPIC,)
-
             def check_lists(self, lists: Any) -> None:
                 if lists[TOPIC].size < least:
                     raise ConfigError([Fault("list", f"must have {least} keys")])
 
-        return Listing(kind.levels, kind.sensitivity, kind.delta, kind.minimum_counts)
+        return Listing(
+            levels=kind.levels,
+            sensitivity=kind.sensitivity,
+            topics=(TOPIC,),
+            delta=kind.delta,
+            minimum_counts=kind.minimum_counts,
+        )
 
     views = {name: replace(view, name=name, kind=of(least)) for name, least in {"pages": fewest, **more}.items()}
     return replace(shop, views=views)

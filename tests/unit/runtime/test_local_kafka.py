@@ -15,17 +15,15 @@ from pathlib import Path
 import pytest
 
 from stream_dp.errors import BrokerError, ConfigError
-from stream_dp.runtime import localkafka
-from stream_dp.runtime.localkafka import broker, launch
-from stream_dp.runtime.localkafka import state as process
+from stream_dp.runtime.localkafka import broker, jars, processes
 from stream_dp.runtime.localkafka.jars import fetch_jars, jars_folder
-from stream_dp.runtime.localkafka.state import carries, spawn_detached, terminate
+from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
 from stream_dp.testing.application import WITHIN_SECONDS
 
 GOOD_MAVEN = f"""
 for argument; do case $argument in -DoutputDirectory=*) folder=${{argument#*=}};; esac; done
 echo asked >> "$STREAM_DP_CACHE/asked"
-echo jar > "$folder/kafka_2.13-{localkafka.KAFKA_VERSION}.jar"
+echo jar > "$folder/kafka_2.13-{jars.KAFKA_VERSION}.jar"
 """
 JAVA_17 = """
 case "$*" in
@@ -86,48 +84,48 @@ def bystander(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_missing_java_is_named_with_what_to_install(machine: Path) -> None:
-    problem = localkafka.java_problem()
+    problem = jars.java_problem()
 
     assert problem is not None
     assert "Java was not found on PATH" in problem
     assert "install a Java 17" in problem
     with pytest.raises(BrokerError, match="Java was not found"):
-        localkafka.start(machine / "kafka")
+        broker.start(machine / "kafka")
 
 
 def test_java_home_without_java_is_named_even_when_path_has_one(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(machine, "java", JAVA_17)
-    assert localkafka.java_problem() is None
+    assert jars.java_problem() is None
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    assert "JAVA_HOME=/nowhere" in (localkafka.java_problem() or "")
+    assert "JAVA_HOME=/nowhere" in (jars.java_problem() or "")
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_402", "8"), ("11.0.22", "11"), ("16", "16")])
 def test_old_java_is_refused(machine: Path, version: str, major: str) -> None:
     install(machine, "java", f"echo 'openjdk version \"{version}\"' >&2")
-    assert f"is Java {major}, too old" in (localkafka.java_problem() or "")
+    assert f"is Java {major}, too old" in (jars.java_problem() or "")
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.2", "26-ea"])
 def test_new_java_is_taken(machine: Path, version: str) -> None:
     install(machine, "java", f"echo 'openjdk version \"{version}\"' >&2")
-    assert localkafka.java_problem() is None
+    assert jars.java_problem() is None
 
 
 def test_java_that_fails_is_quoted(machine: Path) -> None:
     install(machine, "java", "echo 'No Java runtime present' >&2; exit 1")
-    assert "No Java runtime present" in (localkafka.java_problem() or "")
+    assert "No Java runtime present" in (jars.java_problem() or "")
 
 
 def test_maven_is_needed_only_until_the_jars_are_there(machine: Path) -> None:
     install(machine, "java", JAVA_17)
-    assert "install Maven" in (localkafka.maven_problem() or "")
-    assert localkafka.local_kafka_problem() == localkafka.maven_problem()
+    assert "install Maven" in (jars.maven_problem() or "")
+    assert jars.local_kafka_problem() == jars.maven_problem()
     with pytest.raises(BrokerError, match="install Maven"):
         fetch_jars()
 
     jars_folder().mkdir(parents=True)
-    assert localkafka.local_kafka_problem() is None
+    assert jars.local_kafka_problem() is None
 
 
 def test_fetch_is_done_once(machine: Path) -> None:
@@ -137,7 +135,7 @@ def test_fetch_is_done_once(machine: Path) -> None:
     folder = fetch_jars(said.append)
     assert fetch_jars(said.append) == folder
 
-    assert [jar.name for jar in folder.iterdir()] == [f"kafka_2.13-{localkafka.KAFKA_VERSION}.jar"]
+    assert [jar.name for jar in folder.iterdir()] == [f"kafka_2.13-{jars.KAFKA_VERSION}.jar"]
     assert (machine / "cache" / "asked").read_text() == "asked\n"
     assert len(said) == 1
 
@@ -161,11 +159,11 @@ def test_fetch_without_the_broker_jar_is_an_error(machine: Path) -> None:
 def test_fetch_killed_halfway_is_not_taken_for_a_finished_one(machine: Path) -> None:
     install(machine, "mvn", GOOD_MAVEN + "kill -9 $PPID")
     fetch = "from stream_dp.runtime.localkafka.jars import fetch_jars; fetch_jars()"
-    checkout = Path(localkafka.__file__).parents[3]
+    checkout = Path(broker.__file__).parents[3]
     killed = subprocess.run([sys.executable, "-c", fetch], env={**os.environ, "PYTHONPATH": str(checkout)}, check=False)
     assert killed.returncode == -9
     assert [path.name.startswith("partial-") for path in jars_folder().parent.iterdir()] == [True]
-    assert localkafka.local_kafka_problem() is not None
+    assert jars.local_kafka_problem() is not None
 
     install(machine, "mvn", GOOD_MAVEN)
     fetch_jars()
@@ -173,9 +171,9 @@ def test_fetch_killed_halfway_is_not_taken_for_a_finished_one(machine: Path) -> 
 
 
 def test_pom_pins_the_version_the_code_names() -> None:
-    pom = (Path(localkafka.__file__).parent / "pom.xml").read_text()
+    pom = (Path(broker.__file__).parent / "pom.xml").read_text()
     versions = re.findall(r"<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)</version>", pom)
-    assert ("kafka_2.13", localkafka.KAFKA_VERSION) in versions
+    assert ("kafka_2.13", jars.KAFKA_VERSION) in versions
     assert all(re.fullmatch(r"[\d.]+", version) for _, version in versions)
 
 
@@ -190,9 +188,9 @@ def test_foreign_process_with_the_recorded_id_is_never_signalled(
 ) -> None:
     write_state(machine / "kafka", bystander.pid, "-Dstream.dp.kafka=0123")
 
-    assert not localkafka.status(machine / "kafka").running
-    assert localkafka.status(machine / "kafka").address == "127.0.0.1:40000"
-    assert not localkafka.stop(machine / "kafka")
+    assert not broker.status(machine / "kafka").running
+    assert broker.status(machine / "kafka").address == "127.0.0.1:40000"
+    assert not broker.stop(machine / "kafka")
     terminate(bystander.pid, "-Dstream.dp.kafka=0123", 0.0)
 
     assert bystander.poll() is None
@@ -200,7 +198,7 @@ def test_foreign_process_with_the_recorded_id_is_never_signalled(
 
 def test_process_id_zero_is_nobody(machine: Path) -> None:
     write_state(machine / "kafka", 0, "")
-    assert not localkafka.stop(machine / "kafka")
+    assert not broker.stop(machine / "kafka")
 
 
 def test_process_that_ignores_sigterm_is_killed(machine: Path) -> None:
@@ -224,7 +222,7 @@ def test_process_that_begins_to_run_its_command_shows_no_arguments_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = iter([b"", b"", b"java\0the-marker\0"])
-    monkeypatch.setattr(process, "_command_line", lambda pid: next(shown))
+    monkeypatch.setattr(processes, "_command_line", lambda pid: next(shown))
     assert carries(os.getpid(), "the-marker")
 
 
@@ -232,7 +230,7 @@ def test_damaged_state_file_is_named(machine: Path) -> None:
     (machine / "kafka").mkdir()
     (machine / "kafka" / "broker.json").write_text('{"pid": 1')
     with pytest.raises(BrokerError, match=r"broker\.json is damaged"):
-        localkafka.status(machine / "kafka")
+        broker.status(machine / "kafka")
 
 
 def test_start_that_fails_ends_with_what_the_broker_said(machine: Path) -> None:
@@ -242,9 +240,9 @@ def test_start_that_fails_ends_with_what_the_broker_said(machine: Path) -> None:
     with pytest.raises(
         BrokerError, match=r"(?s)did not start.*kafka\.log:\n\[now\] ERROR the moon is in the wrong house$"
     ):
-        localkafka.start(machine / "kafka")
+        broker.start(machine / "kafka")
 
-    assert not localkafka.status(machine / "kafka").running
+    assert not broker.status(machine / "kafka").running
 
 
 def test_taken_port_is_named_before_anything_starts(machine: Path) -> None:
@@ -253,7 +251,7 @@ def test_taken_port_is_named_before_anything_starts(machine: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BrokerError, match=f"port {port} is taken"):
-            localkafka.start(machine / "kafka", port=port)
+            broker.start(machine / "kafka", port=port)
     assert not (machine / "kafka" / "broker.json").exists()
 
 
@@ -276,18 +274,18 @@ def test_port_that_is_taken_while_kafka_starts_is_replaced(
 ) -> None:
     folder = listening(machine, monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = [launch.free_port() for _ in range(4)]
+        ports = [broker.free_port() for _ in range(4)]
         ports[lost] = taken.getsockname()[1]  # it was free when it was chosen
         chosen = iter(ports)
-        monkeypatch.setattr(launch, "free_port", lambda: next(chosen))
+        monkeypatch.setattr(broker, "free_port", lambda: next(chosen))
         said: list[str] = []
 
-        found = localkafka.start(folder, say=said.append)
+        found = broker.start(folder, say=said.append)
 
         assert found.running
         assert found.address in {f"127.0.0.1:{port}" for port in set(ports) - {ports[lost]}}
         assert said == ["Starting Kafka", "A port was taken meanwhile: starting Kafka again on another one"]
-    assert localkafka.stop(folder)
+    assert broker.stop(folder)
 
 
 def test_another_kafka_at_the_port_is_not_taken_for_the_one_that_was_started(
@@ -296,16 +294,16 @@ def test_another_kafka_at_the_port_is_not_taken_for_the_one_that_was_started(
     folder = listening(machine, monkeypatch)
     answering = iter(["theirs", None, "ours"])
     monkeypatch.setattr(broker, "cluster_of", lambda address: next(answering))
-    assert localkafka.start(folder).running
+    assert broker.start(folder).running
     assert next(answering, "all were heard") == "all were heard"
-    assert localkafka.stop(folder)
+    assert broker.stop(folder)
 
 
 def test_port_that_is_taken_again_and_again_ends_the_start(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(machine, "java", JAVA_17.replace("the moon is in the wrong house", "bind: Address already in use"))
     jars_folder().mkdir(parents=True)
     with pytest.raises(BrokerError, match=r"a port was taken while Kafka started on 127.0.0.1:\d+, 5 times over"):
-        localkafka.start(machine / "kafka")
+        broker.start(machine / "kafka")
 
 
 @pytest.mark.parametrize(
@@ -323,15 +321,15 @@ def test_ports_lie_outside_those_of_connections(
     file = machine / "range"
     if ephemeral is not None:
         file.write_text(ephemeral)
-    monkeypatch.setattr(launch, "_EPHEMERAL_PORTS", file)
+    monkeypatch.setattr(broker, "_EPHEMERAL_PORTS", file)
     tried: list[int] = []
 
     def free(port: int) -> bool:
         tried.append(port)
         return len(tried) % 3 == 0
 
-    monkeypatch.setattr(launch, "_is_free", free)
-    found = [launch.free_port() for _ in range(100)]
+    monkeypatch.setattr(broker, "_is_free", free)
+    found = [broker.free_port() for _ in range(100)]
     assert found == tried[2::3], "a port that is not free is passed over"
     assert all(port in choice for port in tried)
 
@@ -339,28 +337,28 @@ def test_ports_lie_outside_those_of_connections(
 def test_state_folder_that_cannot_be_made_is_named(machine: Path) -> None:
     (machine / "file").touch()
     with pytest.raises(BrokerError, match="cannot be used"):
-        localkafka.start(machine / "file" / "kafka")
+        broker.start(machine / "file" / "kafka")
 
 
 @pytest.mark.parametrize("heap", ["1", "g", "1gb", "1g -XX:+Evil", "0g", ""])
 def test_heap_that_is_no_size_is_refused(machine: Path, heap: str) -> None:
     with pytest.raises(ConfigError, match="is not a size"):
-        localkafka.start(machine / "kafka", heap=heap)
+        broker.start(machine / "kafka", heap=heap)
 
 
 def test_external_cluster_is_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert localkafka.external_broker() is None
+    assert broker.external_broker() is None
     monkeypatch.setenv("STREAM_DP_BROKER", "kafka://one:9092,two:9092")
-    assert localkafka.external_broker() == "one:9092,two:9092"
+    assert broker.external_broker() == "one:9092,two:9092"
     monkeypatch.setenv("STREAM_DP_BROKER", " ")
-    assert localkafka.external_broker() is None
+    assert broker.external_broker() is None
 
 
 def test_cache_folder_follows_the_environment(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert localkafka.cache_folder() == machine / "cache"
+    assert jars.cache_folder() == machine / "cache"
     monkeypatch.delenv("STREAM_DP_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/caches")
-    assert localkafka.cache_folder() == Path("/var/caches/stream-dp")
+    assert jars.cache_folder() == Path("/var/caches/stream-dp")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/ada")
-    assert localkafka.cache_folder() == Path("/home/ada/.cache/stream-dp")
+    assert jars.cache_folder() == Path("/home/ada/.cache/stream-dp")

@@ -19,7 +19,7 @@ from stream_dp.runtime.worker.logs import last_line, speak
 speak({form!r}, verbose={verbose})
 logging.getLogger("stream_dp.worker").info("view %s\\nis behind", "päges")
 logging.getLogger("stream_dp.control").warning("no such level")
-for name in ("aiohttp.server", "aiokafka.conn", "faust.app", "mode", "stream_dp.runtime.faust.application"):
+for name in ("aiohttp.server", "aiokafka.conn", "faust.app", "mode", "stream_dp.runtime.faust.app"):
     logging.getLogger(name).error("noise of %s", name)
 warnings.warn("noise of a warning")
 print(last_line("error: the disk is full"), file=sys.stderr)

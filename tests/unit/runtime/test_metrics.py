@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.runtime.metrics import Counters, CountersFile
+from stream_dp.runtime.faust.delivery import Counters
+from stream_dp.runtime.worker.reporting import CountersFile
 from stream_dp.windows.effects import Increment
 
 

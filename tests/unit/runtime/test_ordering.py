@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
-from stream_dp.runtime.kafka.ordering import Tick, TickOrder
+from stream_dp.runtime.clock import Tick
+from stream_dp.runtime.faust.coalescing import TickOrder
 from stream_dp.windows.encoding import encode
 from tests.support.phases import PHASES
 

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryLog
+from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.kafka import ownership as owners
-from stream_dp.runtime.kafka.client import Outgoing, TopicState
+from stream_dp.runtime.kafka.client import TopicState
 from stream_dp.runtime.kafka.ownership import Claim, Life, create_owned
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.kafka.transactions import CLAIM
 from stream_dp.testing import plan_from
 from stream_dp.version import STATE_FORM
+from stream_dp.windows.effects import Message
 from tests.support.phases import PHASES
 from tests.support.releasing import plan_of
 
@@ -237,7 +238,7 @@ class SteppingClient(MemoryClient):
             await _Turn()
             await super().create([topic])
 
-    async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+    async def publish(self, records: Iterable[Message]) -> list[int | None]:
         appended: list[int | None] = []
         for record in records:
             await _Turn()
@@ -490,7 +491,8 @@ async def test_changelogs_of_a_version_that_claimed_nothing_are_refused_before_a
     log.append(changelog, 0, b"row", b"of the former form")
     with pytest.raises(ConfigError, match=f"topic {changelog} holds the state of a former version of stream-dp"):
         await create(log, SHOP_PLAN)
-    assert log.partitions.keys() == {changelog}
+    assert log.partitions.keys() == {changelog, OWNERS}
+    assert not log.records[TP(OWNERS, 0)]
 
 
 @pytest.mark.parametrize("rows", [[], [(CLAIM, b"")], [(b"row", b""), (CLAIM, b"")]], ids=["none", "one", "compacted"])

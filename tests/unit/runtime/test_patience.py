@@ -18,7 +18,7 @@ from aiokafka.errors import (
 
 from stream_dp.runtime.kafka import outages as outage
 from stream_dp.runtime.kafka.transactions import PatientProducer
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
 
 PLACE = TopicPartition("visits", 0)
 

@@ -8,7 +8,7 @@ from stream_dp.errors import StateError
 from stream_dp.records.codec import encode, topic_key
 from stream_dp.records.models import Refusal
 from stream_dp.releases.losses import Shown
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.faust.published import NEWEST, read_published
 from tests.support.editions import holding
 from tests.support.releasing import ONLY_PAGES, Desk, plan, release_topic

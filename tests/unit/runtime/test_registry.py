@@ -14,8 +14,8 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, OutageError
-from stream_dp.runtime.sources import registry
-from stream_dp.runtime.sources.registry import SchemaRegistry, open_registry
+from stream_dp.runtime.sources import schema_registry as registry
+from stream_dp.runtime.sources.schema_registry import SchemaRegistry, open_registry
 from stream_dp.testing import plan_from
 from stream_dp.windows.avro import unknown_schema, unusable_schema
 from stream_dp.windows.events import RefusedError
@@ -148,7 +148,7 @@ async def test_the_log_says_once_a_minute_that_a_registry_is_away(
     monkeypatch.setattr(SchemaRegistry, "_tell", told)
     asking = asyncio.create_task(of(plan_of(tmp_path, "http://127.0.0.1:9"), header(1), patient=True))
     assert [await refused.get() for _ in range(5)] == [1] * 5
-    assert caplog.messages[0].startswith("the schema registry at http://127.0.0.1:9 is waited for")
+    assert caplog.messages[0].startswith("the schema registry at http://127.0.0.1:9 is unavailable")
     monkeypatch.setattr(registry, "SAY_SECONDS", 0)
     assert [await refused.get() for _ in range(3)] == [2, 3, 4]
     asking.cancel()

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from stream_dp.runtime.kafka.requests import RightsRequest, entries_of
+from stream_dp.runtime.kafka.requests import entries_of, rights_request
 from stream_dp.runtime.kafka.rights import (
     AclEntry,
     Right,
     commands,
+    gateway_rights,
     lacking,
     operator_rights,
     producer_rights,
@@ -89,6 +90,10 @@ def test_operator_grants_and_reads_what_is_charged_and_released() -> None:
     }
 
 
+def test_the_gateway_reads_release_topics_and_nothing_else() -> None:
+    assert listed(gateway_rights(SHOP, "User:g")) == {("topic", name): ("Read",) for name in RELEASED}
+
+
 def test_producer_writes_to_the_sources() -> None:
     assert listed(producer_rights(SHOP, "User:p")) == {("topic", "visits"): ("Write",)}
 
@@ -114,7 +119,7 @@ def test_rights_are_calls_of_the_tool_that_kafka_has() -> None:
 
 def test_rights_are_asked_for_in_one_request() -> None:
     rights = [Right("User:a", "group", "g.", "Read", prefixed=True), Right("User:a", "topic", "t", "DescribeConfigs")]
-    request = RightsRequest(rights).prepare({30: (1, 3)})
+    request = rights_request(rights).prepare({30: (1, 3)})
     assert request.API_VERSION == 1
     assert request.to_object()["creations"] == [
         {

@@ -13,11 +13,10 @@ import pytest
 import uvloop
 
 from stream_dp.errors import AddressError, StateError
-from stream_dp.runtime.localkafka.launch import free_port
+from stream_dp.runtime.localkafka.broker import free_port
 from stream_dp.runtime.worker import health as server
-from stream_dp.runtime.worker.health import LOOPBACK, MOST_CONNECTIONS, Address, Exposition, Health, serving
-from stream_dp.runtime.worker.lifecycle import Start
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
+from stream_dp.runtime.worker.health import LOOPBACK, MOST_CONNECTIONS, Address, Exposition, Health, Start, serving
 from tests.support.probes import get, loaded, parsed
 
 FREE = Address(LOOPBACK, 0)
@@ -151,8 +150,8 @@ import asyncio, os, sys, uvloop
 from stream_dp.runtime.worker.health import Exposition
 from stream_dp.runtime.worker.health import Health
 from stream_dp.runtime.worker.health import Address, serving
-from stream_dp.runtime.worker.lifecycle import Start
-from stream_dp.runtime.worker.lifecycle import start_over
+from stream_dp.runtime.worker.health import Start
+from stream_dp.runtime.worker.process import start_over
 
 async def run():
     health = Health(Start())

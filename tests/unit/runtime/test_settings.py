@@ -9,10 +9,10 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import SETTINGS, Posted, encode_posted, first_record, next_record
 from stream_dp.errors import ConfigError
-from stream_dp.runtime.faust.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.client import Outgoing
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, holding, post, read_history
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.windows.effects import Message
 
 START = 1_704_067_200_000
 
@@ -44,7 +44,7 @@ async def test_of_two_posted_at_once_the_first_in_the_log_holds_and_the_other_is
     mine, theirs = (next_record([first], plan, {}, {}, 9, note) for note in ("mine", "theirs"))
 
     class Racing(MemoryClient):
-        async def publish(self, records: Iterable[Outgoing]) -> list[int | None]:
+        async def publish(self, records: Iterable[Message]) -> list[int | None]:
             log.append(Topics.of(plan).control, 0, SETTINGS + b"2/theirs", encode_posted(theirs))
             return await super().publish(records)
 

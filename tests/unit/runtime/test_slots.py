@@ -16,23 +16,23 @@ import pytest
 import rocksdict
 from faust.types import TP
 
-from stream_dp.control.grants import Order
+from stream_dp.control.grant_records import Order
 from stream_dp.errors import BrokerError
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.releases import outboxes
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.releases.pieces import Addressed, Change, record_rows, waiting_records
-from stream_dp.releases.rows import WINDOW, WindowRow
-from stream_dp.runtime.bootstrap import Settled
+from stream_dp.releases.pieces import Addressed, record_rows, waiting_records
+from stream_dp.releases.rows import WINDOW, Change, WindowRow
 from stream_dp.runtime.clock import Clock
+from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryWriter
 from stream_dp.runtime.factory import Factory
-from stream_dp.runtime.faust.embedded import LogRecord, MemoryClient, MemoryWriter
+from stream_dp.runtime.faust.delivery import Publisher
 from stream_dp.runtime.faust.host import Host
-from stream_dp.runtime.faust.slots import Publisher
 from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import PartitionLostError, lost
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.settled import Settled
+from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import Application, ManualClock, application, keyed_entropy
 from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.effects import Commit, Leave, Step

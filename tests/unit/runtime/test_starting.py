@@ -8,8 +8,9 @@ import logging
 import pytest
 
 from stream_dp.errors import BrokerError, OutageError
-from stream_dp.runtime.worker import lifecycle as starting
-from stream_dp.runtime.worker.lifecycle import Start
+from stream_dp.runtime.kafka import outages
+from stream_dp.runtime.worker import health as starting
+from stream_dp.runtime.worker.health import Start
 from stream_dp.testing.application import WITHIN_SECONDS
 
 
@@ -73,12 +74,12 @@ async def test_overdue_comes_back_when_the_time_is_over(monkeypatch: pytest.Monk
 
 
 async def test_the_broker_is_asked_again_and_a_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.001)
     answers: list[Exception] = [BrokerError("refused"), OutageError("gone"), OutageError("gone")]
 
     async def ask() -> None:
         raise answers.pop()
 
     with pytest.raises(BrokerError, match="refused"):
-        await Start().patiently(ask)
+        await outages.patiently(ask)
     assert not answers

@@ -14,9 +14,9 @@ from stream_dp.testing.application import WITHIN_SECONDS
 
 WORKER = """
 import asyncio, time, uvloop
-from stream_dp.runtime.worker import lifecycle
+from stream_dp.runtime.worker import process
 
-lifecycle.STOP_SECONDS = {seconds}
+process.LEAVE_SECONDS = {seconds}
 
 async def finish(stop):
     await stop.wait()
@@ -35,7 +35,7 @@ async def sleep(stop):
     time.sleep(1000)
 
 async def run():
-    stop = lifecycle.Stop()
+    stop = process.Stop()
     stop.listen()
     print("listens", flush=True)
     await {life}(stop)

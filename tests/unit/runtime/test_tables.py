@@ -12,12 +12,12 @@ from faust.types import TP
 
 from stream_dp.config.access import MEMORY, Broker
 from stream_dp.runtime import storage
-from stream_dp.runtime.faust.application import claims
-from stream_dp.runtime.faust.embedded import MemoryWriter
+from stream_dp.runtime.embedded import MemoryWriter
+from stream_dp.runtime.faust.app import claims
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.topics import RELEASES
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
 
 SECRET = b"planted-0d6c2f81"
 
@@ -110,6 +110,43 @@ async def test_database_that_garbage_holds_open_is_opened_again_at_once(
     store.revoke_partitions(table, {changelog_of(table, 1)})
     await store._try_open_db_for_partition(1)
 
+    assert table.rows(1).get(b"a") == b"1"
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_stopped_store_holds_no_database_open_though_it_is_asked_for_one(table: DurableTable) -> None:
+    """Recovery ends after the tables, and what it asks the store of a crashed worker for would hold up the next one."""
+    await commit(table, 1, [(b"a", b"1")])
+    await table.data.stop()
+
+    assert offset(table, 1) == 1
+    database = table.data._open_for_partition(1)
+
+    assert database.get(b"a") == b"1"
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_database_that_becomes_garbage_while_it_is_waited_for_is_opened_at_the_next_try(
+    table: DurableTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = table.data
+    await commit(table, 1, [(b"a", b"1")])
+    circle: list[object] = [store._db_for_partition(1)]
+    circle.append(circle)
+    slept: list[float] = []
+
+    async def sleep(_: object, seconds: float) -> None:
+        slept.append(seconds)
+        circle_of = circle.copy()
+        circle.clear()
+        circle_of.append(circle_of)
+
+    monkeypatch.setattr("faust.stores.base.Store.sleep", sleep)
+
+    store.revoke_partitions(table, {changelog_of(table, 1)})
+    await store._try_open_db_for_partition(1, generation_id=table.app.consumer_generation_id)
+
+    assert len(slept) == 1
     assert table.rows(1).get(b"a") == b"1"
 
 

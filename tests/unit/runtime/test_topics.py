@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.config.models import NAME_LENGTH, PREFIX_LENGTH
+from stream_dp.config.file_schema import NAME_LENGTH, PREFIX_LENGTH
 from stream_dp.config.plan import LedgerPlan, Plan, TopicsPlan
 from stream_dp.runtime.faust.membership import instance_id
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of

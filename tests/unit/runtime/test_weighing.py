@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.runtime.embedded import LogRecord
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.faust.embedded import LogRecord
 from stream_dp.runtime.sources.sampling import Sample, Taken, count_sample
 from stream_dp.runtime.sources.survey import weighed
 from stream_dp.windows.durations import parse_time

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.runtime.worker.worker import Worker
+from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import Event, Watermark, application
 
 

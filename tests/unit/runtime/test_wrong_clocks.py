@@ -14,8 +14,7 @@ from faust.types import TP
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stream_dp.runtime.clock import Clock
-from stream_dp.runtime.kafka.ordering import Tick, read_tick
+from stream_dp.runtime.clock import Clock, Tick, read_tick
 from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.worker import timers
 from stream_dp.runtime.worker.timers import HEARTBEAT, Timers

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from stream_dp.exact.reals import exp_neg
-from stream_dp.select import Row, TopK, TopKParameters, candidates
-from stream_dp.select.candidates import Item
-from stream_dp.select.gumbel import checked
+from stream_dp.select.candidates import Item, Row, candidates
+from stream_dp.select.gumbel import GumbelTopK, TopKParameters, checked
 from stream_dp.select.peeling import BOTTOM, Bottom, Peeling
 from tests.support.tapes import RecordedBits
 
@@ -38,17 +37,17 @@ class Enclosure:
 
 
 ONE = Enclosure(Fraction(1), Fraction(1))
-Law = Mapping[TopK, Enclosure]
+Law = Mapping[GumbelTopK, Enclosure]
 
 
 def law_of_draws(k: int, draws: Callable[[tuple[int, ...]], Mapping[int, Enclosure]], names: Sequence[Item]) -> Law:
     """The law of up to k draws, each with the shares that `draws` gives after the places drawn before; -1 ends."""
-    law: dict[TopK, Enclosure] = {}
+    law: dict[GumbelTopK, Enclosure] = {}
     open_ends: list[tuple[tuple[int, ...], Enclosure]] = [((), ONE)]
     while open_ends:
         places, probability = open_ends.pop()
         if len(places) == k or places[-1:] == (BOTTOM,):
-            output = TopK(tuple(names[place] for place in places if place != BOTTOM), places[-1:] == (BOTTOM,))
+            output = GumbelTopK(tuple(names[place] for place in places if place != BOTTOM), places[-1:] == (BOTTOM,))
             assert output not in law
             law[output] = probability
             continue
@@ -134,7 +133,7 @@ def power_of_e(exponent: Fraction) -> Enclosure:
     return Enclosure(Fraction(1 << PRECISION, upper), Fraction(1 << PRECISION, lower))
 
 
-def divergence(one: Law, other: Law, epsilon: Callable[[TopK], Fraction]) -> Enclosure:
+def divergence(one: Law, other: Law, epsilon: Callable[[GumbelTopK], Fraction]) -> Enclosure:
     """The largest excess, over both directions, of a law over the other's e^epsilon(output) multiple."""
     zero = Enclosure(Fraction(0), Fraction(0))
     excess = []

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
-from stream_dp.select import Domain, Row, candidates
-from stream_dp.select.candidates import Candidates, rank
+from stream_dp.select.candidates import Candidates, Domain, Row, candidates, rank
 
 ITEMS = st.binary(max_size=2)
 # Few distinct counts, so that ties cross shards and the edge at kbar.

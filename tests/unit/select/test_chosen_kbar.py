@@ -9,8 +9,8 @@ import pytest
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.select import ChosenKbarParameters, candidates, chosen_kbar_top_k
-from stream_dp.select.gumbel import kbar_weights
+from stream_dp.select.candidates import candidates
+from stream_dp.select.gumbel import ChosenKbarParameters, chosen_kbar_top_k, kbar_weights
 from tests.support.tapes import RecordedBits
 
 CLOSE = Fraction("1e-9")

@@ -11,13 +11,13 @@ from typing import Any
 from experiments.topk.pay_what_you_get import Statement, pay_what_you_get, single_call
 from stream_dp.accounting.composition import squares_epsilon
 from stream_dp.accounting.rounding import log_up
-from stream_dp.select import TopK, TopKParameters
+from stream_dp.select.gumbel import GumbelTopK, TopKParameters
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "topk_accounting.json"
 
 Table = dict[bytes, int]
 ITEMS = (b"a", b"b", b"c", b"d")
-BOTTOM = TopK((), bottom=True)
+BOTTOM = GumbelTopK((), bottom=True)
 
 
 def neighbours(random: Random, items_per_user: int | None) -> tuple[Table, Table]:

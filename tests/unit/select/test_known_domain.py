@@ -8,7 +8,8 @@ import pytest
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.select import Domain, candidates, known_domain_top_k
+from stream_dp.select.candidates import Domain, candidates
+from stream_dp.select.gumbel import known_domain_top_k
 from stream_dp.select.peeling import Peeling
 from tests.support.tapes import RecordedBits
 

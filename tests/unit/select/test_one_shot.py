@@ -17,23 +17,18 @@ from stream_dp.errors import StateError
 from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import log
-from stream_dp.select import (
-    Domain,
-    FixedThresholdParameters,
-    LaplaceParameters,
-    Row,
-    candidates,
-    fixed_threshold_top_k,
-    laplace_top_k,
-    threshold,
-)
-from stream_dp.select.candidates import Item
+from stream_dp.select.candidates import Domain, Item, Row, candidates
+from stream_dp.select.gumbel import threshold
 from stream_dp.select.one_shot import (
     Exact,
+    FixedThresholdParameters,
     LaplaceNoise,
+    LaplaceParameters,
     NoisyThreshold,
     _contenders,
     above_threshold,
+    fixed_threshold_top_k,
+    laplace_top_k,
     noisy_top_k,
 )
 from tests.support.items import text

@@ -10,8 +10,8 @@ import pytest
 
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.select import Domain, TopK, TopKParameters, candidates, limited_domain_top_k
-from stream_dp.select.gumbel import peel
+from stream_dp.select.candidates import Domain, candidates
+from stream_dp.select.gumbel import GumbelTopK, TopKParameters, limited_domain_top_k, peel
 from stream_dp.select.one_shot import Exact, NoisyThreshold, noisy_top_k
 from stream_dp.select.peeling import BOTTOM
 from tests.support.items import text
@@ -34,8 +34,8 @@ def table(counts: dict[str, int]) -> dict[bytes, int]:
     return {item.encode(): count for item, count in counts.items()}
 
 
-def outcome(names: list[str]) -> TopK:
-    return TopK(tuple(name.encode() for name in names if name != "_BOT_"), "_BOT_" in names)
+def outcome(names: list[str]) -> GumbelTopK:
+    return GumbelTopK(tuple(name.encode() for name in names if name != "_BOT_"), "_BOT_" in names)
 
 
 def test_exact_output_distributions(vectors: dict[str, Any], laws: Any) -> None:
@@ -51,7 +51,7 @@ def test_exact_output_distributions(vectors: dict[str, Any], laws: Any) -> None:
 
 def test_a_table_without_a_single_count_gives_bottom_and_costs_one_draw() -> None:
     output = limited_domain_top_k([], 0, TopKParameters(3, 5, HALF, TWENTIETH), KeyedBits(b"k", b"empty"))
-    assert (output, output.draws) == (TopK((), bottom=True), 1)
+    assert (output, output.draws) == (GumbelTopK((), bottom=True), 1)
 
 
 @pytest.mark.parametrize("mutant", ["wrong_noiseless_threshold_gumbel", "wrong_gumbel_scale_2_over_eps", "laplace"])
@@ -63,7 +63,7 @@ def test_an_item_alone_follows_the_logistic_curve_and_none_of_the_wrong_ones(
         # kbar = 1 and epsilon = 1: the gap to h_bot is (40 - 20 - 1) + ln delta.
         delta = Fraction(exp(row["eps_times_gap"] - 19))
         law = laws.of_counts({b"a": 40, b"b": 20}, TopKParameters(1, 1, Fraction(1), delta))
-        included = law[TopK((b"a",), bottom=False)].lower
+        included = law[GumbelTopK((b"a",), bottom=False)].lower
         assert abs(included - row["gumbel"]) < CLOSE
         furthest = max(furthest, abs(included - Fraction(row[mutant])))
     assert furthest > Fraction("0.01")
@@ -73,7 +73,7 @@ def test_a_flat_table_rarely_gives_anything_but_bottom(vectors: dict[str, Any], 
     for row in vectors["flat_histogram_prob_not_bottom_first"]:
         counts = {b"%04d" % item: 8 for item in range(row["kbar"] + 1)}
         law = laws.of_counts(counts, parameters(row, k=1))
-        assert abs(1 - law[TopK((), bottom=True)].lower - Fraction(row["p"])) < CLOSE
+        assert abs(1 - law[GumbelTopK((), bottom=True)].lower - Fraction(row["p"])) < CLOSE
 
 
 def test_an_item_at_the_edge_of_the_candidates_appears_as_rarely_as_allowed(laws: Any) -> None:

@@ -6,13 +6,9 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.select import (
-    Domain,
-    FixedThresholdParameters,
-    LaplaceParameters,
-    TopKParameters,
-    threshold,
-)
+from stream_dp.select.candidates import Domain
+from stream_dp.select.gumbel import TopKParameters, threshold
+from stream_dp.select.one_shot import FixedThresholdParameters, LaplaceParameters
 
 GOOD: dict[str, Any] = {
     "k": 2,

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 from stream_dp.accounting import Cost, Ledger, commit, reserve, selection_cost
-from stream_dp.select import TopK, TopKParameters
+from stream_dp.select.gumbel import GumbelTopK, TopKParameters
 
 Table = dict[bytes, int]
-Price = Callable[[TopK], Cost]
+Price = Callable[[GumbelTopK], Cost]
 
 
 def transcripts(laws: Any, tables: list[Table], p: TopKParameters, budget: Cost, price: Price) -> dict[Any, Any]:
@@ -29,7 +29,7 @@ def transcripts(laws: Any, tables: list[Table], p: TopKParameters, budget: Cost,
         if len(seen) == len(tables):
             law[seen] = probability
             continue
-        wanted = 1 if seen and seen[-1] == TopK((), bottom=True) else p.k
+        wanted = 1 if seen and seen[-1] == GumbelTopK((), bottom=True) else p.k
         for k in range(wanted, 0, -1):
             asked = replace(p, k=k, kbar=p.kbar + k - p.k)
             outcome = reserve(ledger, "call", selection_cost(k, p.epsilon, p.delta))
@@ -64,7 +64,7 @@ def test_a_ledger_of_several_adaptive_calls_keeps_its_budget(laws: Any) -> None:
         p = TopKParameters(2, 2, epsilon, delta, random.choice([None, 1]))
         budget = Cost(draws * (epsilon + delta), calls * delta)
 
-        def price(output: TopK, p: TopKParameters = p) -> Cost:
+        def price(output: GumbelTopK, p: TopKParameters = p) -> Cost:
             return selection_cost(output.draws, p.epsilon, p.delta)
 
         one, other = (

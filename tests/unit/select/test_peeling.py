@@ -10,8 +10,8 @@ import pytest
 
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.exact.reals import exp_neg
-from stream_dp.select import Domain, TopKParameters, candidates, limited_domain_top_k
-from stream_dp.select.candidates import Candidates
+from stream_dp.select.candidates import Candidates, Domain, candidates
+from stream_dp.select.gumbel import TopKParameters, limited_domain_top_k
 from stream_dp.select.peeling import BOTTOM, Bottom, Peeling, _rough
 
 EPSILONS = [Fraction(1, 10**6), Fraction(1, 1000), Fraction(1, 10), Fraction(7, 10), Fraction(3), Fraction(50)]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from stream_dp.accounting import selection_cost
-from stream_dp.select import Domain, TopK, TopKParameters, candidates
+from stream_dp.select.candidates import Domain, candidates
+from stream_dp.select.gumbel import GumbelTopK, TopKParameters
 
 Counts = Mapping[bytes, int]
 
@@ -122,7 +123,7 @@ def test_peeling_on_the_common_candidates_is_no_equality_and_the_hardened_statem
     common = laws.oracle_of_rows([one for one in rows if one[0] == b"a"], h_next, p)
     good = sum(share.lower for output, share in whole.items() if b"b" not in output.items)
     for listed in row["rows"]:
-        output = TopK(tuple(i.encode() for i in listed["output"] if i != "_BOT_"), "_BOT_" in listed["output"])
+        output = GumbelTopK(tuple(i.encode() for i in listed["output"] if i != "_BOT_"), "_BOT_" in listed["output"])
         assert abs(whole[output].lower - Fraction(listed["lhs"])) < Fraction("1e-9")
         assert abs(common[output].lower * good - Fraction(listed["rhs"])) < Fraction("1e-9")
         # Step (ii) of the proof that is used instead (specs/topk 3.4).
@@ -154,9 +155,9 @@ def test_an_item_at_the_edge_appears_rarely_in_the_strict_domain_and_with_the_wr
     counts = {b"%02d" % i: 6 for i in range(50)} | {b"z": 5}
     strict = TopKParameters(1, 50, Fraction(1, 2), Fraction(1, 100), 1, Domain.STRICT)
     shipped = laws.of_counts(counts, strict)
-    assert abs(1 - shipped[TopK((), bottom=True)].lower - Fraction(1, 101)) < Fraction("1e-9")
+    assert abs(1 - shipped[GumbelTopK((), bottom=True)].lower - Fraction(1, 101)) < Fraction("1e-9")
     mutant = laws.oracle_of_rows(*candidates(counts, 50), replace(strict, domain=Domain.POSITIVE))
-    assert abs(1 - mutant[TopK((), bottom=True)].lower - Fraction(1, 3)) < Fraction("1e-9")
+    assert abs(1 - mutant[GumbelTopK((), bottom=True)].lower - Fraction(1, 3)) < Fraction("1e-9")
 
 
 def test_counts_that_move_both_ways_lose_twice_as_much(laws: Any) -> None:
@@ -175,4 +176,4 @@ def test_counts_that_move_both_ways_lose_twice_as_much(laws: Any) -> None:
 
 def test_a_selection_says_its_items_and_bottom_and_nothing_else() -> None:
     """Not how many passed the threshold beyond k, no count, no gap (specs/topk P13, P14)."""
-    assert TopK.__slots__ == ("items", "bottom")
+    assert GumbelTopK.__slots__ == ("items", "bottom")

@@ -8,12 +8,14 @@ import pytest
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg
-from stream_dp.select import TopK, TopKParameters, threshold
-from stream_dp.select.parameters import (
+from stream_dp.select.gumbel import (
+    GumbelTopK,
+    TopKParameters,
     chance_of_noise,
     lead_for_all,
     lead_for_inclusion,
     shortfall,
+    threshold,
 )
 
 CLOSE = Fraction("1e-9")
@@ -48,7 +50,7 @@ def test_an_item_alone_needs_the_threshold_for_an_even_chance_and_more_for_a_bet
     assert abs(float(lead_for_inclusion(p, Fraction(9, 10)) - threshold(0, p)[1]) - 21.972245773362196) < 1e-9
     for lead in (0, 1, 100, 139, 200):
         lower, upper = inclusion(p, lead)
-        share = laws.of_counts({b"a": 50 + lead, b"b": 50}, p)[TopK((b"a",), bottom=False)]
+        share = laws.of_counts({b"a": 50 + lead, b"b": 50}, p)[GumbelTopK((b"a",), bottom=False)]
         assert lower <= share.upper
         assert share.lower <= upper
         assert upper - lower < Fraction(1, 10**30)

@@ -13,8 +13,9 @@ from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import encode, encode_parts
+from stream_dp.releases.accounts import reservation_key
 from stream_dp.releases.pieces import table_key
-from stream_dp.releases.rows import LEDGER, reservation_key
+from stream_dp.releases.rows import LEDGER
 from tests.support.audit import Evidence, Expected, Shown, audit
 from tests.support.releasing import KEY, ONLY_PAGES, SECOND, Desk, plan
 
@@ -247,7 +248,7 @@ def test_windows_that_were_not_to_be_released_are_found() -> None:
     assert audit(SHOP, RIGHT, fewer).kinds == {"unasked": sum(len(view.audiences) for view in SHOP.views.values())}
 
 
-def test_a_window_that_hops_is_due_in_the_stretch_in_which_it_ends() -> None:
+def test_a_window_that_hops_is_due_in_the_interval_in_which_it_ends() -> None:
     desk = Desk(plan(ONLY_PAGES, ("{size: 1s,", "{size: 2s, step: 1s,")))
     for start in STARTS[:2]:
         desk.give("pages", start, {"a": 100})

@@ -24,7 +24,7 @@ from stream_dp.windows.avro import (
     unknown_schema,
     unusable_schema,
 )
-from stream_dp.windows.events import Decoded, EventDecoder, EventFormat, KeyReader, TimeUnit
+from stream_dp.windows.events import MOST_BYTES, Decoded, EventDecoder, EventFormat, KeyReader, TimeUnit
 from tests.support.avro import VISIT, bare, header, reading, schemas, written
 from tests.support.counting import Entry
 
@@ -532,7 +532,7 @@ def test_the_user_of_a_source_that_is_not_keyed_by_user_is_read_out_of_avro_and_
     form = EventFormat(("page",), None, "at", "iso", key="$.who.id")
     who = ["null", record(("id", ["null", "long", "string"]), name="Who")]
     schema, other = record(("at", "string"), ("page", "string"), ("who", who)), record(("page", "string"))
-    reader = KeyReader("$.who.id", 200, AvroValues)
+    reader = KeyReader("$.who.id", AvroValues)
     reader.learn(schemas(form, schema, other, unknown_schema))
     event = {"at": "no time", "page": "a", "who": {"id": 7}}
     said = [
@@ -540,7 +540,7 @@ def test_the_user_of_a_source_that_is_not_keyed_by_user_is_read_out_of_avro_and_
         event | {"who": {"id": "u7"}},
         event | {"who": {"id": ""}},
         event | {"who": None},
-        event | {"page": "x" * 200},
+        event | {"page": "x" * MOST_BYTES},
     ]
     values = [*(written(schema, one) for one in said), written(other, {"page": "a"}, 2), header(3), b"{}", None]
     records = [Entry(at, None, value) for at, value in enumerate(values)]

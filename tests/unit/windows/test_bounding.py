@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.windows.bounding import bound_chunk
+from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.encoding import decode, encode, text, window_start
 from stream_dp.windows.events import Column, Decoded
@@ -125,9 +125,9 @@ def check_sensitivity(views: Sequence[CountedView], lines: list[Line], acts: lis
     for one in views:
         moved: Counter[tuple[int, str]] = Counter()
         for start, counts in more[one.name].items():
-            fewer, stretch = less[one.name][start], start if one.bounds is None else one.bounds.start_of(start)
+            fewer, interval = less[one.name][start], start if one.bounds is None else one.bounds.start_of(start)
             for item in counts.keys() | fewer.keys():
-                moved[stretch, item] += (by := counts.get(item, 0) - fewer.get(item, 0))
+                moved[interval, item] += (by := counts.get(item, 0) - fewer.get(item, 0))
                 assert by in (0, 1)
         assert set(moved.values()) <= {0, 1}
         together = Counter(start for start, _ in moved.elements())
@@ -252,7 +252,7 @@ def bounded(
     misplaced: Callable[[bytes], bool] | None = None,
 ) -> tuple[dict[int, tuple[list[bytes], list[str]]], list[tuple[int, str]], int]:
     marks = chunk.watermarks if one.clock == "event" else ()
-    out = bound_chunk(one, {}, chunk, 0, clock_ms, now_ms, marks, one.first_ms, misplaced)
+    out = bound_chunk(one, {}, chunk.columns[0], Admission(clock_ms, now_ms, one.first_ms, marks, misplaced))
     return {start: (row.users, row.items) for start, row in out.added.items()}, out.refused, out.clock_ms
 
 
@@ -270,15 +270,15 @@ def test_bounds_hold_per_window() -> None:
     assert refused == [(2, "clipped"), (3, "clipped")]
 
 
-def test_bounds_hold_over_all_windows_of_a_stretch_and_begin_anew_with_the_next() -> None:
-    """The item counts where it was accepted first, whatever its time; 20 begins a stretch of four windows."""
+def test_bounds_hold_over_all_windows_of_an_interval_and_begin_anew_with_the_next() -> None:
+    """The item counts where it was accepted first, whatever its time; 20 begins an interval of four windows."""
     events = [(0, b"u", "a", 11), (1, b"u", "a", 1), (2, b"u", "b", 2), (3, b"u", "c", 19), (4, b"u", "a", 20)]
     added, refused, _ = bounded(view(length_ms=5, bounds=Tiling(20)), decoded(*events))
     assert added == {10: ([b"u"], ["a"]), 0: ([b"u"], ["b"]), 20: ([b"u"], ["a"])}
     assert refused == [(1, "duplicate"), (3, "clipped")]
 
 
-def test_what_comes_late_for_its_window_leaves_the_stretch_as_it_was() -> None:
+def test_what_comes_late_for_its_window_leaves_the_interval_as_it_was() -> None:
     """Else a user would be clipped, or an item repeated, for something that no count has."""
     one = view(length_ms=5, grace_ms=0, bounds=Tiling(20), items_per_user=1)
     added, refused, _ = bounded(one, decoded((0, b"u", "a", 4), (1, b"u", "a", 6), (2, b"u", "b", 7)), clock_ms=5)
@@ -290,7 +290,7 @@ def test_bounds_go_on_from_what_the_window_holds() -> None:
     window = OpenWindow()
     window.add(JournalRow(9, [b"u", b"u", b"v"], ["a", "b", "a"]))
     chunk = decoded((10, b"u", "c", 1), (11, b"v", "c", 1), (12, b"v", "a", 1))
-    out = bound_chunk(view(items_per_user=2), {0: window}, chunk, 0, 0, 100, (), 0, None)
+    out = bound_chunk(view(items_per_user=2), {0: window}, chunk.columns[0], Admission(0, 100, 0))
     assert out.refused == [(10, "clipped"), (12, "duplicate")]
     assert dict(window.counts()) == {"a": 2, "b": 1, "c": 1}
     assert window.accepted == {b"u": (0, 1), b"v": (0, 2)}
@@ -301,7 +301,7 @@ def test_a_window_that_is_read_back_is_the_one_that_was_counted_and_takes_no_mor
     counted, read_back = OpenWindow(), OpenWindow()
     for offset in range(0, 3000, 100):
         events = [(at, b"%d" % (at % 2000), str(at * at % 31), 1) for at in range(offset, offset + 100)]
-        out = bound_chunk(view(items_per_user=3), {0: counted}, decoded(*events), 0, 0, 100, (), 0, None)
+        out = bound_chunk(view(items_per_user=3), {0: counted}, decoded(*events).columns[0], Admission(0, 100, 0))
         for row in out.added.values():
             read_back.add(decode(JournalRow, encode(row)))
 
@@ -378,6 +378,6 @@ def test_items_of_one_event_are_judged_one_by_one_where_windows_overlap() -> Non
     hops = view(length_ms=10, step_ms=5, first_ms=0, items_per_user=2)
     windows: dict[int, OpenWindow] = {}
     column = Column([7] * 4, [b"u"] * 4, [12] * 4, ["a", "b", "a", "c"])
-    bound = bound_chunk(hops, windows, Decoded([7], [b"u"], [12], [column], [], []), 0, 0, 100, (), 0, None)
+    bound = bound_chunk(hops, windows, column, Admission(0, 100, 0))
     assert bound.refused == [(7, "duplicate"), (7, "clipped")]
     assert {start: row.items for start, row in bound.added.items()} == {5: ["a", "b"], 10: ["a", "b"]}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from stream_dp.windows.durations import CalendarUnit
 from stream_dp.windows.encoding import window_key, window_start
-from stream_dp.windows.shapes.base import Interval, Schedule, Settings, Shape
+from stream_dp.windows.shapes import SHAPES, asked_shape
 from stream_dp.windows.shapes.calendars import Calendar
-from stream_dp.windows.shapes.registry import SHAPES, asked_shape
+from stream_dp.windows.shapes.shape import Interval, Schedule, Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 
 SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
@@ -120,7 +120,7 @@ def test_starts_are_found_and_counted_as_if_they_were_walked(shape: Shape, momen
         assert one.next(until, -count) == first
         between = first + (until - first) * part // 40
         assert one.begun(first, between) == sum(start < between for start in starts)
-        assert one.ended(first, between) == sum(one.end(start) <= between for start in starts)
+        assert one.begun(first, one.first_open(between)) == sum(one.end(start) <= between for start in starts)
         assert one.first_open(between) == next(
             start
             for start in walked(one, one.next(one.start_of(between), -one.at_once - 2), one.at_once + 5)
@@ -220,9 +220,12 @@ def test_windows_that_tile_no_periods_could_be_charged_to_one_that_lacks_their_e
     windows = shape.paid
     calendars = isinstance(ledger, Calendar) or isinstance(windows, Calendar)
     count = 3000 if calendars else 500
+    first_ms = 1_262_304_000_000
     if isinstance(ledger, Calendar) and ledger.unit is CalendarUnit.DAY:
         count = 800
-    starts = walked(ledger, ledger.first_from(1_262_304_000_000), count)
+    elif isinstance(ledger, Calendar) and ledger.unit is not CalendarUnit.WEEK:
+        first_ms = 0  # a zone may have left its half hours long ago
+    starts = walked(ledger, ledger.first_from(first_ms), count)
     whole = all(windows.start_of(start) == start for start in starts)
     fits = windows.longest.length_ms <= ledger.shortest_ms or windows.at_once == 1
     if windows.tiles(ledger):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
-from stream_dp.select import candidates
+from stream_dp.select.candidates import candidates
 from stream_dp.windows.effects import Commit, Message, Send
 from stream_dp.windows.encoding import bucket_key, bucket_number, bucket_of, decode, encode
 from stream_dp.windows.merging import FINISHED, PARTIAL, BucketMerger, MergedBucket, Partial, largest, parts_of

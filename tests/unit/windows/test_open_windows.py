@@ -14,7 +14,7 @@ from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import bucket_of, format_size, parse_size
-from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, tables_of
+from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, WindowMemory, tables_of
 from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.counting import Cabinet, Entry, counter, event, handed_on, view, watermark
 from tests.support.machine import Machine, deliver
@@ -148,7 +148,7 @@ def test_the_estimate_covers_what_a_window_takes() -> None:
             row.users.append(b"user %d" % (at % 2500))
             row.items.append(f"item {chance.randrange(1000)} {at % 2500}" if at % 5 == 0 else f"item {at // 2500}")
         window.add(row)
-        window.settle([row], 1 << 30, Cabinet())
+        window.settle([row], WindowMemory(1 << 30, Cabinet()))
     users, numbers = window.accepted, {id(one): one for one in window.accepted.values()}
     taken = sum(map(getsizeof, [users, window.alone, window.tallies, *users, *window.alone, *numbers.values()]))
     taken += sum(getsizeof(one) + 28 for one in window.alone.values())

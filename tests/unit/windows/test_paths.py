@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.windows.bounding import bound_chunk
+from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.events import (
     ABSENT,
     MAX_ITEM_BYTES,
@@ -290,7 +290,7 @@ def test_one_user_changes_each_count_by_one_and_no_more_of_them_than_the_bound(
 
     def counted(users: str) -> dict[int, Counter[str]]:
         decoded = EventDecoder(TAGS).decode([tagged(n, *b) for n, b in enumerate(baskets) if b[0] in users])
-        out = bound_chunk(one, {}, decoded, 0, 0, 100, (), 0, None)
+        out = bound_chunk(one, {}, decoded.columns[0], Admission(0, 100, 0))
         return {start: Counter(row.items) for start, row in out.added.items()}
 
     full, without = counted("uvw"), counted("vw")

@@ -16,13 +16,14 @@ from zlib import crc32
 
 import pytest
 
-from stream_dp.windows.count_rows import Marker, Missing, RekeyMarker, rekey_key
+from stream_dp.windows.count_rows import Marker, Missing, SourceProgress, rekey_key
+from stream_dp.windows.counting import CountedPartition
 from stream_dp.windows.effects import Message, Step
 from stream_dp.windows.encoding import MESSAGE_BYTES, decode, encode
-from stream_dp.windows.events import EventDecoder, KeyReader
+from stream_dp.windows.events import MOST_BYTES, EventDecoder, KeyReader
 from stream_dp.windows.merging import Partial
-from stream_dp.windows.open_windows import SpillStore
-from stream_dp.windows.rekeying import MOST_BYTES, RekeyedBatch, RekeyedCounter, Rekeyer, place_behind
+from stream_dp.windows.open_windows import SpillStore, WindowMemory
+from stream_dp.windows.rekeying import RekeyedBatch, RekeyedCounter, Rekeyer, UserPartitions, place_behind
 from stream_dp.windows.rekeying import RekeyedEvent as Sent
 from stream_dp.windows.views import CountedView
 from tests.support.counting import (
@@ -58,9 +59,8 @@ def rekeyer(at: int) -> Rekeyer:
         "visits",
         at,
         [one.name for one in VIEWS],
-        KeyReader("$.who.id", MOST_BYTES),
-        partitions=PARTITIONS,
-        place=home,
+        KeyReader("$.who.id"),
+        users=UserPartitions(PARTITIONS, home),
         outlet=lambda to, batch: Message(REKEYED, None, encode(batch), to),
         dead_letters=letter,
     )
@@ -70,15 +70,13 @@ def users_counter(
     at: int, life: int = 1, spill_stores: Callable[[], SpillStore] | None = None, memory: int = 1 << 30
 ) -> RekeyedCounter:
     return RekeyedCounter(
-        "visits",
-        at,
+        CountedPartition("visits", at),
         VIEWS,
         lambda names: EventDecoder(replace(FORM, items=("page",) * len(names))),
         outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
         dead_letters=letter,
-        partitioner=None,
-        window_memory_bytes=memory,
-        spill_stores=spill_stores or Cabinet(),
+        configured=[one.name for one in VIEWS],
+        memory=WindowMemory(memory, spill_stores or Cabinet()),
         source_partitions=PARTITIONS,
         life=life,
     )
@@ -186,7 +184,7 @@ def assert_counted_as_in_the_source(seed: int, memory: int = 1 << 30) -> None:
         cuts = [chance.randrange(1, 9) for _ in range(chance.randrange(5))]
         deliver(machine, partial(rekeyer, at), source_partition.steps(chance), cuts=cuts, again=chance.randrange(4))
         found_letters.update({(m.value or b"").decode() for m in machine.sent if m.topic == LETTERS})
-        marker = decode(RekeyMarker, machine.rows[rekey_key("visits")])
+        marker = decode(SourceProgress, machine.rows[rekey_key("visits")])
         assert marker.consumed == len(source_partition.entries) + len(source_partition.keyless)
         assert marker.watermarks == sum(not one.value for one in source_partition.entries)
         assert marker.refused == ({"missing_field": len(source_partition.keyless)} if source_partition.keyless else {})
@@ -310,7 +308,7 @@ def test_only_what_was_deleted_behind_the_first_record_or_tick_is_missing_and_al
         (9, (50, 55), []),
         (9, None, [9]),
     ]
-    marker = decode(RekeyMarker, machine.rows[rekey_key("visits")])
+    marker = decode(SourceProgress, machine.rows[rekey_key("visits")])
     assert (marker.missing, marker.records_missing) == ([Missing(43, 55, 9)], 12)
     assert len(machine.warned) == 2
 

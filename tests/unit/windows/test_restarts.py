@@ -87,7 +87,7 @@ def two_sources() -> Machine:
     """What `pages` counted on the source `visits`, and `beside` with more records on the source `other`."""
     machine = Machine()
     counted(machine, view(), view("stays"))
-    other = loaded(machine, view("beside"), source="other")
+    other = loaded(machine, view("beside"), source="other", configured=["pages", "stays", "beside"])
     machine.carry_out(other.chunk([event(n, "u", "o", 5) for n in range(9)], 5))
     return machine
 

@@ -50,7 +50,7 @@ def test_buckets_never_change() -> None:
 def test_rows_are_read_back() -> None:
     rows = [
         JournalRow(5, [b"\xff", b""], ["a", "é"]),
-        Marker(-1, 6, {"pages": ViewMark(b"finger", -5, None, 7, 9, 11, [(0, 3)])}),
+        Marker(-1, 6, views={"pages": ViewMark(b"finger", -5, None, 7, 9, 11, [(0, 3)])}),
         Partial("pages", -1000, 3, 2, 17, 4, 5, {"a": 1}),
         MergedBucket("pages", -1000, 3, 17, 4, 5, {"a": 1}),
     ]

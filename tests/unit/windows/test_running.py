@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.lossless.factorization import cover
-from stream_dp.windows.shapes.base import Interval
-from stream_dp.windows.shapes.running import Running, blocks_of, height, inner_blocks, is_needed_later, most_blocks
+from stream_dp.windows.shapes.running_totals import (
+    Running,
+    blocks_of,
+    height,
+    inner_blocks,
+    most_blocks,
+)
+from stream_dp.windows.shapes.shape import Interval
 from stream_dp.windows.shapes.tumbling import Tiling
+from tests.support.factorization import cover
 
 WINDOWS = range(1, 130)
 
@@ -48,7 +54,7 @@ def test_exact_counts_of_few_blocks_are_kept_each_until_its_only_use(panes: int)
     for pane in range(panes):
         assert kept.issuperset(inner_blocks(pane))
         kept -= set(inner_blocks(pane))
-        if is_needed_later(pane, panes):
+        if Running(Tiling(1), Tiling(panes)).is_needed_later(pane):
             kept.add(pane)
         assert len(kept) <= (pane + 1).bit_count()
         assert len(kept) < height(panes)

@@ -7,8 +7,8 @@ from itertools import combinations, product
 
 import pytest
 
-from stream_dp.windows.shapes.base import Interval, Schedule
 from stream_dp.windows.shapes.hopping import Hopping
+from stream_dp.windows.shapes.shape import Interval, Schedule
 from stream_dp.windows.shapes.tumbling import Tiling
 
 LENGTHS = range(1, 9)
@@ -122,7 +122,9 @@ def test_a_shape_says_what_its_windows_are_one_by_one(shape: Tiling | Hopping) -
         assert shape.first_from(moment) == next(start for start in starts if start >= moment)
         first = shape.first_from(-20)
         assert shape.begun(first, moment) == sum(first <= start < moment for start in starts)
-        assert shape.ended(first, moment) == sum(first <= start and shape.end(start) <= moment for start in starts)
+        assert shape.begun(first, shape.first_open(moment)) == sum(
+            first <= start and shape.end(start) <= moment for start in starts
+        )
         assert [*shape.starts(first, moment)] == [start for start in starts if first <= start < moment]
     assert {tiling.shortest_ms for tiling in shape.tilings} == {shape.length_ms}
     assert shape.next(starts[0], 3) == starts[3]
@@ -146,7 +148,7 @@ def test_a_schedule_has_the_windows_that_are_whole_in_a_period_and_no_other(shap
         assert schedule.next(first) == there[0]
         for moment in MOMENTS:
             assert schedule.begun(first, moment) == sum(start < moment for start in there)
-            assert schedule.ended(first, moment) == sum(shape.end(start) <= moment for start in there)
+            assert schedule.begun(first, shape.first_open(moment)) == sum(shape.end(start) <= moment for start in there)
         for before in range(periods.length_ms + 1):
             of_one = [start for start in whole if periods.start_of(start) == periods.origin_ms]
             period, until = periods.interval(periods.origin_ms), periods.origin_ms + before

@@ -11,9 +11,10 @@ import pytest
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.select.gap import GapParameters, gap_top_k_of_array, margin, wrong_chance
-from stream_dp.select.parameters import Neighbours
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.top_k_with_gaps import GapParameters, margin, wrong_chance
 from tests.support.gap_oracle import QuickBits
+from tests.support.gap_shipped import gap_top_k_of_array
 
 
 def parameters(row: dict[str, Any]) -> GapParameters:

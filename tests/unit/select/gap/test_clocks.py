@@ -15,9 +15,16 @@ from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.coins import bernoulli_exp, geometric_exp
 from stream_dp.exact.reals import exp_neg
-from stream_dp.select.gap import Randomness, clocks
-from stream_dp.select.gap.clocks import UNIT_CLOCK, enclosed_powers, powers_of_e, remainders
-from stream_dp.select.gap.contending import raised, shuffled
+from stream_dp.select import exponential
+from stream_dp.select.exponential import (
+    UNIT_CLOCK,
+    Randomness,
+    enclosed_powers,
+    powers_of_e,
+    raised,
+    remainders,
+    shuffled,
+)
 from tests.support.chance import pooled_p_value
 from tests.support.gap_oracle import QuickBits
 from tests.support.tapes import RecordedBits
@@ -58,7 +65,7 @@ def test_every_first_word_is_certain_of_its_clock_or_left_in_doubt() -> None:
     bounds = [powers_of_e(v, 64) for v in range(40)]
     for word, clock in enumerate(UNIT_CLOCK._of_word.tolist()):
         least, most = word << 48, (word + 1 << 48) - 1
-        if clock == clocks._DOUBT:
+        if clock == exponential._DOUBT:
             doubtful += 1
             continue
         assert most < bounds[clock][0]  # U < e^-clock
@@ -150,7 +157,7 @@ def test_remainders_of_a_large_mean_have_the_law_in_classes() -> None:
 
 
 def test_coins_that_the_polynomial_leaves_in_doubt_are_tossed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clocks, "_EXP_ERROR", 1 << 29)  # in doubt every second time
+    monkeypatch.setattr(exponential, "_EXP_ERROR", 1 << 29)  # in doubt every second time
     source = bits("doubt")
     drawn = remainders(20_000, 7, UniformWords(source), QuickBits(source))
     total = sum(exp(-u / 7) for u in range(7))

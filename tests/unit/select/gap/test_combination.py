@@ -12,15 +12,10 @@ import pytest
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.select.gap import (
-    GapParameters,
-    combine,
-    gap_top_k_of_array,
-    gaps_between,
-    variance_ratio,
-)
-from stream_dp.select.parameters import Neighbours
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.top_k_with_gaps import GapParameters, combine, gaps_between, variance_ratio
 from tests.support.gap_oracle import QuickBits
+from tests.support.gap_shipped import gap_top_k_of_array
 
 
 def test_the_estimates_are_the_listed_ones(vectors: dict[str, Any]) -> None:

@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.select.gap import contending
-from stream_dp.select.gap import contending as zeros_module
-from stream_dp.select.gap.clocks import WholeClock
-from stream_dp.select.gap.contending import Contenders, Randomness, contenders, finish, first_of
-from stream_dp.select.gap.parameters import Noise
+from stream_dp.select import exponential
+from stream_dp.select.exponential import Contenders, Randomness, WholeClock, contenders, finish, first_of
+from stream_dp.select.top_k_with_gaps import GridNoise
 from tests.support.chance import pooled_p_value
 from tests.support.gap_oracle import (
     Cell,
@@ -149,13 +147,13 @@ def test_leaving_keys_out_by_their_clocks_changes_nothing(monkeypatch: pytest.Mo
     seen: dict[str, Any] = {}
 
     def recorded(name: str) -> None:
-        original = getattr(contending, name)
+        original = getattr(exponential, name)
 
         def record(*args: Any) -> Any:
             seen[name] = original(*args)
             return seen[name]
 
-        monkeypatch.setattr(contending, name, record)
+        monkeypatch.setattr(exponential, name, record)
 
     for name in ("raised", "remainders", "shuffled"):
         recorded(name)
@@ -212,7 +210,7 @@ ORACLES: dict[str, Callable[..., Any]] = {
 
 
 def drawn(
-    path: str, row: dict[str, Any], noise: Noise, clock: WholeClock | None, runs: int, seed: bytes
+    path: str, row: dict[str, Any], noise: GridNoise, clock: WholeClock | None, runs: int, seed: bytes
 ) -> Counter[Cell]:
     a, how = row["a"], dict(PATHS.get(path, {}))
     bits = QuickBits(KeyedBits(b"laws", seed))
@@ -230,7 +228,7 @@ def check_real_laws(rows: list[dict[str, Any]], path: str, runs: int) -> None:
     for i, row in enumerate(rows):
         if path == "keys of count zero" and row["a"][-1]:
             continue
-        found = drawn(path, row, Noise(row["s"], row["t"]), None, runs, b"%s %d" % (path.encode(), i))
+        found = drawn(path, row, GridNoise(row["s"], row["t"]), None, runs, b"%s %d" % (path.encode(), i))
         listed = {cell: float(chance) for cell, chance in listed_law(row).items()}
         assert pooled_p_value(found, listed) > FALSE_ALARM, (path, row["a"])
 
@@ -240,8 +238,8 @@ def unlisted_zeros(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sends few keys of count zero on the path of many, from a level that is too high for them."""
 
     def start(level: int) -> None:
-        monkeypatch.setattr(zeros_module, "_MOST_LISTED", 0)
-        monkeypatch.setattr(zeros_module, "start_level", lambda zeros, wanted: level)
+        monkeypatch.setattr(exponential, "_MOST_LISTED", 0)
+        monkeypatch.setattr(exponential, "start_level", lambda zeros, wanted: level)
 
     return start
 
@@ -278,7 +276,7 @@ def test_every_path_samples_the_rational_laws_of_a_fair_clock(
     for i, row in enumerate(vectors["exact_rational_laws"][6:9:2]):
         a, k, seed = row["a"], row["k"], b"%s %d" % (path.encode(), i)
         exact = {c: float(p) for c, p in law(a, Fraction(1, 2**parts), k, row["m_max"]).items()}
-        found = drawn(path, row, Noise(parts, 1), HALF_CLOCK, 500, seed)
+        found = drawn(path, row, GridNoise(parts, 1), HALF_CLOCK, 500, seed)
         assert pooled_p_value(found, exact) > FALSE_ALARM
 
 
@@ -295,7 +293,7 @@ def test_wherever_they_begin_all_keys_of_count_zero_that_matter_are_drawn_by_the
     randomness = Randomness(QuickBits(KeyedBits(b"zeros", b"%d" % level)), HALF_CLOCK)
     others, found = Contenders(np.array([7]), np.array([2])), Counter[Any]()
     for _ in range(3000):
-        drawn_ = zeros_module.zero_contenders(3, 0, 2, 1, randomness, others)
+        drawn_ = exponential.zero_contenders(3, 0, 2, 1, randomness, others)
         found[reaching(zip(drawn_.keys.tolist(), drawn_.lower.tolist(), strict=True))] += 1
     assert pooled_p_value(found, exact) > FALSE_ALARM
 
@@ -308,7 +306,7 @@ def reaching(clocks: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 def test_noise_that_is_a_third_too_large_is_flagged_by_the_same_sample(vectors: dict[str, Any]) -> None:
     for i, row in enumerate(vectors["real_laws"][:2]):
-        found = drawn("arrays", row, Noise(3 * row["s"], 4 * row["t"]), None, 1500, b"%d" % i)
+        found = drawn("arrays", row, GridNoise(3 * row["s"], 4 * row["t"]), None, 1500, b"%d" % i)
         listed = {cell: float(chance) for cell, chance in listed_law(row).items()}
         assert pooled_p_value(found, listed) < FALSE_ALARM
 

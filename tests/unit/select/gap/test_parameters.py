@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.select.gap import GapParameters
-from stream_dp.select.gap.parameters import Noise
-from stream_dp.select.parameters import Neighbours
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.top_k_with_gaps import GapParameters, GridNoise
 from tests.support.gap_oracle import law, loss, ratio_of
 
 ONE = Fraction(1)
@@ -31,7 +30,7 @@ def test_the_noise_is_reduced_as_listed(vectors: dict[str, Any]) -> None:
     for row in vectors["params"]:
         p = parameters(row)
         assert (p.exponent.numerator, p.exponent.denominator) == (row["s"], row["t"])
-        assert p.noise == Noise(row["s"], row["t"])
+        assert p.noise == GridNoise(row["s"], row["t"])
         factor = 1 if row["monotone"] else 2
         assert p.scale == factor * row["k"] * Fraction(row["Delta"]) / Fraction(row["eps"])
 

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.lossless.families.discrete_laplace import pmf
-from stream_dp.select.gap import GapParameters, GapTopK, gap_top_k
-from stream_dp.select.gap.parameters import Noise
+from stream_dp.select.top_k_with_gaps import GapParameters, GridNoise, NoisyTopKWithGap, gap_top_k
 from tests.support.gap_oracle import QuickBits, enumerated, law, loss, ratio_of
 from tests.support.gap_shipped import decision, published
+from tests.support.laplace_family import pmf
 
 Cells = NDArray[np.int64]
 HALF = exp(-0.5)
@@ -168,7 +167,7 @@ def test_samples_of_the_shipped_selection_prove_no_more_than_epsilon(runs: int) 
     found = []
     for a in ([4, 2, 2], [2, 4, 2]):
         bits = QuickBits(KeyedBits(b"audit", b"%d" % a[0]))
-        found.append(Counter(published(a, 1, Noise(1, 4), bits) for _ in range(runs)))
+        found.append(Counter(published(a, 1, GridNoise(1, 4), bits) for _ in range(runs)))
     proven = audited(found[0], found[1])
     assert proven <= 1
     assert proven > 0.7 or runs < 100_000
@@ -226,7 +225,7 @@ def test_a_noisy_value_is_impossible_under_one_neighbour_and_none_is_told(
     vectors: dict[str, Any],
 ) -> None:
     (row,) = (row for row in vectors["negative_variants"] if row["variant"].startswith("release the noisy value"))
-    assert GapTopK.__slots__ == ("items", "gaps")
+    assert NoisyTopKWithGap.__slots__ == ("items", "gaps")
     rng = np.random.default_rng(2)
     below = [np.mean(q + rng.exponential(2.0, 20_000) < 5) for q in (5, 4)]
     assert below[0] == 0

@@ -18,25 +18,23 @@ from hypothesis import strategies as st
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.aes import UniformWords
 from stream_dp.exact.bits import BitSource, KeyedBits, SystemBits
-from stream_dp.select.gap import (
+from stream_dp.select import exponential, top_k_with_gaps
+from stream_dp.select.candidates import Neighbours, Unseen
+from stream_dp.select.exponential import (
     Contenders,
-    GapParameters,
     Randomness,
-    Unseen,
     contenders,
     finish,
-    gap_top_k,
-    gap_top_k_of_array,
-    one_shot_top_k,
-    top_k,
+    first_of,
+    hit,
+    powers_of_e,
+    start_level,
+    zero_contenders,
 )
-from stream_dp.select.gap import contending as zeros_module
-from stream_dp.select.gap.clocks import powers_of_e
-from stream_dp.select.gap.contending import first_of, hit, start_level, zero_contenders
-from stream_dp.select.gap.top_k import floored
-from stream_dp.select.parameters import Neighbours
+from stream_dp.select.top_k_with_gaps import GapParameters, floored, gap_top_k, one_shot_top_k
 from tests.support.chance import pooled_p_value
 from tests.support.gap_oracle import QuickBits, law, permute_and_flip, ratio_of
+from tests.support.gap_shipped import gap_top_k_of_array
 
 FALSE_ALARM = 1e-6
 SHARP = GapParameters(3, Fraction(10_000), 10)
@@ -59,7 +57,7 @@ def test_the_largest_counts_come_first_with_what_they_are_ahead_by() -> None:
     assert about(output.gaps, (300, 530, 20))
     places, gaps = gap_top_k_of_array(np.array(list(counts.values())), 0, SHARP, bits("first"))
     assert (places.tolist(), gaps) == ([1, 2, 3], output.gaps)
-    assert one_shot_top_k(counts, 0, 4, Fraction(10_000), bits("first")) == (b"b", b"c", b"d", b"a")
+    assert one_shot_top_k(counts, 0, GapParameters(4, Fraction(10_000), 1), bits("first")) == (b"b", b"c", b"d", b"a")
 
 
 def test_keys_of_count_zero_are_told_by_their_numbers() -> None:
@@ -162,9 +160,9 @@ def test_a_domain_without_a_key_to_leave_untold_is_refused_before_anything_is_dr
     with pytest.raises(ParameterError, match="number of keys"):
         gap_top_k({b"a": 1}, -1, SHARP, untouched)
     with pytest.raises(ParameterError, match="at least; it has 2"):
-        one_shot_top_k({b"a": 1}, 1, 3, Fraction(1), untouched)
+        one_shot_top_k({b"a": 1}, 1, GapParameters(3, Fraction(1), 1), untouched)
     with pytest.raises(ParameterError, match="add or remove"):
-        one_shot_top_k({b"a": 1}, 1, 1, Fraction(1), untouched, monotone=True)
+        GapParameters(1, Fraction(1), 1, monotone=True)
 
 
 @pytest.mark.statistical
@@ -173,23 +171,27 @@ def test_one_shot_with_one_item_is_permute_and_flip_and_with_all_keys_an_order_o
     source, a = bits("one shot"), [2, 1, 1, 0]
     counts = dict(enumerate(map(str, range(4))))
     table = {counts[i]: value for i, value in enumerate(a[:3])}
-    how: dict[str, Any] = {"monotone": True, "neighbours": Neighbours.ADD_OR_REMOVE}
-    found = Counter[Any](one_shot_top_k(table, 1, 1, Fraction(1), source, **how)[0] for _ in range(2000))
+    p = GapParameters(1, Fraction(1), 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
+    found = Counter[Any](one_shot_top_k(table, 1, p, source)[0] for _ in range(2000))
     expected = permute_and_flip(a, Fraction(exp(-1)).limit_denominator(10**9))
     names: list[Any] = ["0", "1", "2", Unseen(0)]
     assert pooled_p_value(found, dict(zip(names, map(float, expected), strict=True))) > FALSE_ALARM
-    assert set(one_shot_top_k(table, 2, 5, Fraction(1), source)) == {"0", "1", "2", Unseen(0), Unseen(1)}
+    assert set(one_shot_top_k(table, 2, GapParameters(5, Fraction(1), 1), source)) == {
+        "0",
+        "1",
+        "2",
+        Unseen(0),
+        Unseen(1),
+    }
 
 
 def test_a_table_in_pieces_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(top_k, "PIECE", 7)
+    monkeypatch.setattr(top_k_with_gaps, "PIECE", 7)
     counts = {b"%02d" % i: i * 7 % 50 for i in range(50)}
     p = GapParameters(3, Fraction(10**6), 10)
-    assert about(gap_top_k(counts, 0, p, bits("pieces")).gaps, (10, 10, 10))
-    array = np.array(list(counts.values()))
-    places, gaps = gap_top_k_of_array(array, 0, p, bits("pieces"))
-    assert array[places].tolist() == [49, 48, 47]
-    assert about(gaps, (10, 10, 10))
+    found = gap_top_k(counts, 0, p, bits("pieces"))
+    assert [counts[item] for item in found.items if isinstance(item, bytes)] == [49, 48, 47]
+    assert about(found.gaps, (10, 10, 10))
 
 
 @pytest.mark.statistical
@@ -253,13 +255,13 @@ def test_only_keys_that_reach_the_floor_of_the_others_are_drawn(monkeypatch: pyt
     randomness, t = Randomness(bits("floor")), 10
     others = Contenders(np.arange(2), np.array([100 * t, 90 * t]))
     asked: list[int] = []
-    original = zeros_module.hit
+    original = exponential.hit
 
     def recorded(keys: int, chance: Any, source: BitSource) -> Any:
         asked.append(keys)
         return original(keys, chance, source)
 
-    monkeypatch.setattr(zeros_module, "hit", recorded)
+    monkeypatch.setattr(exponential, "hit", recorded)
     found = zero_contenders(10**9, 2, 2, t, randomness, others)
     assert len(found.keys) == 0  # a clock of 90 is one in 10^39
     assert asked == [10**9]

@@ -13,12 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.exact.comparison import Real
-from stream_dp.select.subset import Noise, SubsetParameters, Variant
-from stream_dp.select.subset.canonical import ArrivalClock, chance
-from stream_dp.select.subset.envelope import Cell, Envelope
-from stream_dp.select.subset.layout import Layout, depth_of, lay_out
-from stream_dp.select.subset.proposals import Pool, proposal
+from stream_dp.exact.coins import Real
+from stream_dp.select.lipschitz import (
+    Cell,
+    Envelope,
+    Layout,
+    Pool,
+    ScoreNoise,
+    SubsetParameters,
+    Variant,
+    depth_of,
+    lay_out,
+    proposal,
+)
+from stream_dp.select.top_k_subset import ArrivalClock, chance
 from tests.support.tapes import RecordedBits
 
 PRECISION = 160
@@ -27,7 +35,7 @@ Enclosure = tuple[Fraction, Fraction]
 ONE = 1 << PRECISION
 
 
-def parameters(row: Mapping[str, Any], noise: Noise = Noise.GUMBEL) -> SubsetParameters:
+def parameters(row: Mapping[str, Any], noise: ScoreNoise = ScoreNoise.GUMBEL) -> SubsetParameters:
     """The parameters of a row of the vectors."""
     return SubsetParameters(
         row["k"],
@@ -114,7 +122,7 @@ def rates(layout: Layout, p: SubsetParameters, time: Real) -> dict[Subset, Enclo
             return time.enclose(precision)
 
     clock = At(Fraction(1), RecordedBits(b""))
-    return accepted(layout, p, lambda proposed: chance(proposed, clock, Noise.EXPONENTIAL)(PRECISION))
+    return accepted(layout, p, lambda proposed: chance(proposed, clock, ScoreNoise.EXPONENTIAL)(PRECISION))
 
 
 @dataclass(frozen=True)

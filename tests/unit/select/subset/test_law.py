@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from stream_dp.exact.reals import exp_neg
+from stream_dp.select.lipschitz import ScoreNoise, SubsetParameters, Variant, lay_out
 from stream_dp.select.one_shot import Exact
-from stream_dp.select.subset import Noise, SubsetParameters, Variant
-from stream_dp.select.subset.layout import lay_out
 from tests.support import subset_oracle as oracle
 
 CLOSE = Fraction("1e-12")
@@ -284,4 +283,4 @@ def test_losses_are_as_listed(subset_vectors: dict[str, Any]) -> None:
 
 
 def test_every_noise_is_one_of_two() -> None:
-    assert set(Noise) == {"gumbel", "exponential"}
+    assert set(ScoreNoise) == {"gumbel", "exponential"}

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.select.parameters import Neighbours
-from stream_dp.select.subset import Noise, SubsetParameters, Variant
+from stream_dp.select.candidates import Neighbours
+from stream_dp.select.lipschitz import ScoreNoise, SubsetParameters, Variant
 
 GOOD: dict[str, Any] = {"k": 3, "epsilon": Fraction(1, 2)}
 
 
 def test_the_defaults_are_the_signed_score_with_gumbel_noise_for_users_who_join_or_leave() -> None:
     p = SubsetParameters(**GOOD)
-    assert (p.gamma, p.variant, p.noise) == (Fraction(3, 4), Variant.SIGNED, Noise.GUMBEL)
+    assert (p.gamma, p.variant, p.noise) == (Fraction(3, 4), Variant.SIGNED, ScoreNoise.GUMBEL)
     assert (p.sensitivity, p.neighbours) == (Fraction(1, 2), Neighbours.ADD_OR_REMOVE)
     assert (p.rate_in, p.rate_out) == (Fraction(3, 8), Fraction(1, 8))
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.select.subset import SubsetParameters, Variant, critical_epsilon, worst_miss
+from stream_dp.select.lipschitz import SubsetParameters, Variant
+from stream_dp.select.top_k_subset import critical_epsilon, worst_miss
 from tests.support import subset_oracle as oracle
 
 HALF = Fraction(1, 2)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.select.subset import Noise, SubsetParameters, Variant
+from stream_dp.select.lipschitz import ScoreNoise, SubsetParameters, Variant
 from tests.support import subset_oracle as oracle
 
 HALF = Fraction(1, 2)
@@ -113,7 +113,7 @@ def test_all_neighbours_of_all_tables_of_five_counts_up_to_five_are_within_epsil
 
 def test_exponential_noise_has_no_bounded_range_and_gumbel_noise_has(subset_vectors: dict[str, Any]) -> None:
     row = subset_vectors["bounded_range"]
-    for noise, law in ((Noise.EXPONENTIAL, oracle.exponential_law), (Noise.GUMBEL, oracle.gumbel_law)):
+    for noise, law in ((ScoreNoise.EXPONENTIAL, oracle.exponential_law), (ScoreNoise.GUMBEL, oracle.gumbel_law)):
         one, other = (
             law(oracle.energies(row[x], 1, Fraction(1), Fraction(1), Fraction(1), signed=True))
             for x in ("x", "x_neighbour")
@@ -121,4 +121,4 @@ def test_exponential_noise_has_no_bounded_range_and_gumbel_noise_has(subset_vect
         ratios = [log(one[y] / other[y]) for y in one]
         spread = max(ratios) - min(ratios)
         assert spread == pytest.approx(float(row[f"{noise}{'_noise' if noise == 'exponential' else ''}"]["range"]))
-        assert (spread > 1 + ROUNDING) == (noise is Noise.EXPONENTIAL)
+        assert (spread > 1 + ROUNDING) == (noise is ScoreNoise.EXPONENTIAL)

@@ -13,11 +13,10 @@ import pytest
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import log
+from stream_dp.select import top_k_subset
+from stream_dp.select.lipschitz import Envelope, ScoreNoise, SubsetParameters, depth_of, lay_out
 from stream_dp.select.one_shot import Exact
-from stream_dp.select.subset import Noise, SubsetParameters, canonical
-from stream_dp.select.subset.canonical import ArrivalClock, still_open
-from stream_dp.select.subset.envelope import Envelope
-from stream_dp.select.subset.layout import depth_of, lay_out
+from stream_dp.select.top_k_subset import ArrivalClock, still_open
 from tests.support.tapes import RecordedBits
 
 
@@ -97,16 +96,16 @@ def test_what_is_left_of_a_rate_falls_with_the_time() -> None:
 
 def test_time_goes_on_where_a_proposal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = np.array([3, 3, 2, 2, 2, 2, 2, 1, 1, 1])
-    p = SubsetParameters(2, Fraction(1, 3), noise=Noise.EXPONENTIAL)
+    p = SubsetParameters(2, Fraction(1, 3), noise=ScoreNoise.EXPONENTIAL)
     layout = lay_out(counts, 0, p, rate=p.rate_in, depth=depth_of(10, 2))
     times: list[tuple[Fraction, Fraction]] = []
 
-    def refused(_proposed: object, clock: ArrivalClock, _noise: Noise) -> Callable[[int], tuple[int, int]]:
+    def refused(_proposed: object, clock: ArrivalClock, _noise: ScoreNoise) -> Callable[[int], tuple[int, int]]:
         times.append(clock.enclose(64))
         return lambda _precision: (0, 0)
 
-    monkeypatch.setattr(canonical, "chance", refused)
-    drawn = canonical.draw(layout, Envelope(layout, p), p, KeyedBits(b"k", b"refused"))
+    monkeypatch.setattr(top_k_subset, "chance", refused)
+    drawn = top_k_subset.draw(layout, Envelope(layout, p), p, KeyedBits(b"k", b"refused"))
     assert drawn == layout.top.tolist()
     assert len(times) > 3
     assert all(high < low for (_, high), (low, _) in pairwise(times))
@@ -129,5 +128,5 @@ def test_a_top_k_that_is_proposed_too_often_stands_only_as_often_as_it_weighs() 
     envelope = Envelope(layout, p)
     assert envelope.excess > 0
     assert envelope.at(0) is None
-    assert canonical.draw(layout, envelope, p, Scripted(0, 0)) == layout.top.tolist()
-    assert canonical.draw(layout, envelope, p, Scripted(0, 1)) != layout.top.tolist()
+    assert top_k_subset.draw(layout, envelope, p, Scripted(0, 0)) == layout.top.tolist()
+    assert top_k_subset.draw(layout, envelope, p, Scripted(0, 1)) != layout.top.tolist()

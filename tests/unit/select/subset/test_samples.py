@@ -17,10 +17,8 @@ import numpy as np
 import pytest
 
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.select.subset import Noise, SubsetParameters, Variant
-from stream_dp.select.subset.canonical import draw
-from stream_dp.select.subset.envelope import Envelope
-from stream_dp.select.subset.layout import Layout, depth_of, lay_out
+from stream_dp.select.lipschitz import Envelope, Layout, ScoreNoise, SubsetParameters, Variant, depth_of, lay_out
+from stream_dp.select.top_k_subset import draw
 from tests.support import subset_oracle as oracle
 from tests.support.chance import pooled_p_value
 
@@ -39,9 +37,9 @@ def listed(row: dict[str, Any]) -> dict[tuple[int, ...], float]:
     return {tuple(int(i) for i in y.split(",")): float(q) for y, q in row["subset_prob"].items()}
 
 
-def rows_of(vectors: dict[str, Any]) -> list[tuple[dict[str, Any], Noise]]:
-    rows = [(row, Noise.GUMBEL) for row in vectors["em_small"] if row["name"] in SMALL]
-    rows += [(row, Noise(row["noise"])) for row in vectors["noise_small"] if row["noise"] in set(Noise)]
+def rows_of(vectors: dict[str, Any]) -> list[tuple[dict[str, Any], ScoreNoise]]:
+    rows = [(row, ScoreNoise.GUMBEL) for row in vectors["em_small"] if row["name"] in SMALL]
+    rows += [(row, ScoreNoise(row["noise"])) for row in vectors["noise_small"] if row["noise"] in set(ScoreNoise)]
     assert len(rows) == len(SMALL) + 6
     return rows
 
@@ -64,20 +62,20 @@ def test_large_samples_with_either_noise_fit_the_listed_laws(subset_vectors: dic
 
 
 @pytest.mark.parametrize(("width", "depth"), [(HALF, 40), (Fraction(4), 40), (Fraction(1), 1)])
-@pytest.mark.parametrize("noise", list(Noise))
-def test_samples_fit_whatever_the_blocks(noise: Noise, width: Fraction, depth: int) -> None:
+@pytest.mark.parametrize("noise", list(ScoreNoise))
+def test_samples_fit_whatever_the_blocks(noise: ScoreNoise, width: Fraction, depth: int) -> None:
     counts = [9, 8, 8, 7, 5, 3, 2]
     p = SubsetParameters(3, Fraction(1, 2), noise=noise)
     layout = lay_out(np.array(counts), 0, p, rate=p.rate_in / width, depth=depth)
     found = oracle.energies([Fraction(c) for c in counts], 3, p.epsilon, p.gamma, HALF, signed=True)
-    law = oracle.gumbel_law(found) if noise is Noise.GUMBEL else oracle.exponential_law(found)
+    law = oracle.gumbel_law(found) if noise is ScoreNoise.GUMBEL else oracle.exponential_law(found)
     assert pooled_p_value(sample(layout, p, 700, b"%s%d" % (noise.encode(), depth)), law) > SMALLEST
 
 
 def test_a_sample_with_one_noise_does_not_fit_the_law_of_the_other() -> None:
     found = oracle.energies([Fraction(2), Fraction(0)], 1, Fraction(1), Fraction(1), HALF, signed=True)
-    laws = {Noise.GUMBEL: oracle.gumbel_law(found), Noise.EXPONENTIAL: oracle.exponential_law(found)}
-    for noise in Noise:
+    laws = {ScoreNoise.GUMBEL: oracle.gumbel_law(found), ScoreNoise.EXPONENTIAL: oracle.exponential_law(found)}
+    for noise in ScoreNoise:
         p = SubsetParameters(1, Fraction(1), Fraction(1), noise=noise)
         layout = lay_out(np.array([2, 0]), 0, p, rate=p.rate_in, depth=depth_of(2, 1))
         drawn = sample(layout, p, 1500, b"power" + noise.encode())
@@ -169,7 +167,7 @@ def test_large_samples_of_large_tables_reach_as_deep_as_listed(subset_vectors: d
 def test_with_exponential_noise_large_tables_give_the_top_k_as_often_as_listed(subset_vectors: dict[str, Any]) -> None:
     counts = netflix_like()
     for row in subset_vectors["exponential_noise_P_top"][2:]:
-        p = SubsetParameters(row["k"], row["eps"], row["gamma"], Variant(row["variant"]), Noise.EXPONENTIAL)
+        p = SubsetParameters(row["k"], row["eps"], row["gamma"], Variant(row["variant"]), ScoreNoise.EXPONENTIAL)
         layout = lay_out(counts, 0, p, rate=p.rate_in, depth=depth_of(len(counts), p.k))
         drawn = sample(layout, p, 500, b"exponential%d" % p.k)
         chance = float(row["P_top_exponential"])

@@ -1,0 +1,312 @@
+"""From a configuration to its plan: thresholds, minimum counts and costs, or every fault at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from stream_dp.accounting import Cost
+from stream_dp.accounting.composition import rho_within, squares_within
+from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
+from stream_dp.config.access import plan_broker, plan_registry
+from stream_dp.config.crosschecks import (
+    cross_check,
+    dead_letter_topic,
+    given_shares,
+    list_topic_faults,
+    readers,
+    shape_of,
+    unlock_faults,
+    unlocks_of,
+)
+from stream_dp.config.file_schema import LedgerConfig, PartConfig, SourceConfig, ViewConfig
+from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
+from stream_dp.config.plan import (
+    FINGERPRINT_BYTES,
+    LedgerPlan,
+    PartPlan,
+    Plan,
+    ServePlan,
+    SharpenPlan,
+    SourcePlan,
+    TopicsPlan,
+    Unlock,
+    ViewPlan,
+    WindowPlan,
+)
+from stream_dp.config.yaml_data import join
+from stream_dp.errors import ConfigError, Fault, ParameterError
+from stream_dp.kinds import KINDS
+from stream_dp.kinds.kind import KindPlan, ViewBasis
+from stream_dp.windows.durations import DAY_MS, CalendarUnit, Slots, format_duration
+
+
+def fingerprint(view: ViewPlan, application: str) -> bytes:
+    """Identity of a view: `FINGERPRINT_BYTES` bytes of BLAKE2b over everything that may not change under its state.
+
+    The id of its application is in: of two that have one key file and ask the same, each draws noise of its own.
+
+    What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
+    clearances, unlocks and audiences, what is done with what is left, grace, clock, how far ahead, idle time,
+    retention, the ledger's name, its periods, its budget, how that is parted and how it is shared. Which parts a ledger
+    has decides how a window is charged, so it is in. `view.fingerprint` itself is not looked at.
+    """
+    source, ledger = view.source, view.ledger
+    identity = [
+        application,
+        view.kind.name,
+        [source.topic, source.partitions, source.format, source.user_field, source.time_field, source.time_unit],
+        source.partitioner,
+        *([] if source.key_field is None else [["key", source.key_field]]),
+        [view.item_field] if view.has_lists else view.item_field,
+        [*view.window.shape.identity, view.window.first_ms],
+        [view.items_per_user, view.buckets],
+        [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
+        [ledger.fingerprint.hex(), *sorted(ledger.parts)],
+        list(view.kind.identity),
+    ]
+    text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()
+
+
+def load_plan(path: str | Path, environ: Mapping[str, str] | None = None) -> Plan:
+    """Read, check and plan a configuration file.
+
+    Args:
+        path: the YAML file. Relative folders in it are relative to where it stands.
+        environ: the environment, by default the process's; `STREAM_DP_BROKER` in it wins over the file's broker.
+
+    Raises:
+        ConfigError: the file cannot be read, or anything in it is wrong; `faults` has everything.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from None
+    sections, faults = read_config(text, os.environ if environ is None else environ)
+    return _plan(sections, faults, file.parent)
+
+
+def build_plan(raw: Mapping[str, Any], folder: str | Path = ".") -> Plan:
+    """Check and plan a configuration that was made in memory.
+
+    Args:
+        raw: what a file holds, variables put in.
+        folder: what its relative folders are relative to.
+
+    Raises:
+        ConfigError: anything in it is wrong; `faults` has everything.
+    """
+    return _plan(*read_data(dict(raw)), Path(folder))
+
+
+def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
+    found = [*faults, *cross_check(sections)]
+    ledgers: dict[str, LedgerPlan] = {}
+    for name, ledger in sections.ledgers.items():
+        with _faults_below(join("ledgers", name), found):
+            ledgers[name] = plan_ledger(name, ledger)
+    views: dict[str, ViewPlan] = {}
+    for name, view in sections.views.items():
+        with _faults_below(join("views", name), found):
+            planned = _planned(sections, name, view, ledgers, folder)
+            if planned is not None:
+                views[name] = planned
+                found += list_topic_faults(sections, join("views", name), planned.kind.topics)
+    unset = {fault.path for fault in sections.unset}
+    found = [*sections.unset, *(fault for fault in found if fault.path not in unset)]
+    config = sections.config
+    if found or config is None:
+        raise ConfigError(in_file_order(found, sections.raw))
+    return Plan(
+        name=config.name,
+        broker=plan_broker(config.broker, config.name, folder),
+        data_dir=folder.joinpath(config.data_dir),
+        key_file=folder.joinpath(config.key_file),
+        partitions=next(iter(config.sources.values())).partitions,
+        views=views,
+        ledgers=ledgers,
+        audiences=tuple(config.audiences),
+        erase_within_ms=config.erase_within,
+        window_memory_bytes=config.window_memory,
+        block_cache_bytes=config.block_cache,
+        slots=Slots(config.release.slot, config.release.offset),
+        topics=TopicsPlan(config.topics.prefix, config.topics.replication, config.topics.min_insync_replicas),
+        raw=sections.raw,
+        folder=folder,
+        registry=plan_registry(config.registry, folder),
+        serve=ServePlan(
+            None if config.serve.tokens is None else folder.joinpath(config.serve.tokens),
+            tuple(config.serve.public),
+            tuple(config.serve.origins),
+        ),
+    )
+
+
+@contextmanager
+def _faults_below(path: str, found: list[Fault]) -> Iterator[None]:
+    """Collect the faults of a part of the file, their paths made those of the file."""
+    try:
+        yield
+    except (ConfigError, ParameterError) as error:
+        found += [Fault(join(path, fault.path), fault.message) for fault in error.faults]
+
+
+def _planned(
+    sections: Sections, name: str, view: ViewConfig, ledgers: Mapping[str, LedgerPlan], folder: Path
+) -> ViewPlan | None:
+    """The plan of a view, None where something it refers to is wrong (that is a fault of its own already)."""
+    source, ledger = sections.sources.get(view.source), ledgers.get(view.ledger)
+    ladder = [(level.level, level.epsilon) for level in sections.ladders.get(view.ladder, ())]
+    index = {level: at for at, (level, _) in enumerate(ladder)}
+    names = readers(sections, view)
+    audiences = {name: index.get(audience.level) for name, audience in sections.audiences.items() if name in names}
+    starts = {name: at for name in names if (at := audiences.get(name)) is not None}
+    if source is None or ledger is None or not starts or len(starts) < len(set(names)):
+        return None
+    if any(unlock_faults(sections, name, view, names)):
+        return None
+    window = _window(view)
+    basis = ViewBasis(ladder, view.items_per_user, folder, window.shape.totals)
+    steps = {name: unlocks_of(sections, view, name) for name in names}
+    unlocks = {name: tuple(Unlock(index[one.level], one.after) for one in some) for name, some in steps.items() if some}
+    left = view.sharpen
+    sharpen = None if left is None else SharpenPlan(left.audience, index[left.level], left.reserve, left.every)
+    planned = ViewPlan(
+        name=name,
+        source=_source(sections, view.source, source),
+        item_field=view.field,
+        window=window,
+        items_per_user=view.items_per_user,
+        buckets=view.buckets,
+        audiences=starts,
+        ledger=ledger,
+        kind=KINDS[view.kind].plan(view, basis),
+        fingerprint=b"",
+        share=view.share,
+        has_lists=view.items is not None,
+        unlocks=unlocks,
+        sharpen=sharpen,
+    )
+    _check_panes(view, planned.kind)
+    _check_affordable(planned, given_shares(sections, view.ledger))
+    return replace(planned, fingerprint=fingerprint(planned, sections.id or ""))
+
+
+def _check_panes(view: ViewConfig, kind: KindPlan) -> None:
+    window = view.window
+    if window.pane is None or not kind.undivided or isinstance(window.size, CalendarUnit) or window.zone is not None:
+        return
+    step = format_duration(window.step or window.size)
+    raise ConfigError(
+        f"windows of a {kind.name} are not made of panes: {kind.undivided}. Leave pane out: with step: {step} each "
+        "window is counted and noised by itself, at the price of a window each",
+        path="window.pane",
+    )
+
+
+def plan_ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:
+    """Work out the caps of one ledger: what its parts take of epsilon and delta, and what that is as squares and rho.
+
+    Args:
+        name: the ledger's name.
+        ledger: its configuration.
+
+    Raises:
+        ConfigError: `parts` has no part, or they take more than there is; paths are relative to the ledger.
+    """
+    parts: dict[str, PartPlan] = {}
+    if ledger.parts is not None:
+        for part, inverse in _CAPS.items():
+            given: PartConfig | None = getattr(ledger.parts, part)
+            if given is not None:
+                cap = inverse(given.epsilon, given.slack) * 10**12 // 1  # a cap with a short denominator
+                parts[part] = PartPlan(given.epsilon, given.slack, Fraction(cap, 10**12))
+        if not parts:
+            raise ConfigError(f"names no part; known: {', '.join(_CAPS)}", path="parts")
+    total = Cost(ledger.epsilon, ledger.delta)
+    taken = sum((Cost(part.epsilon, part.slack) for part in parts.values()), Cost.ZERO)
+    if not taken <= total:
+        raise ConfigError(
+            f"they take epsilon {taken.epsilon} and delta {taken.delta} out of the ledger's epsilon {total.epsilon} "
+            f"and delta {total.delta}, which are the totals",
+            path="parts",
+        )
+    rest = total - taken
+    caps = {entry: parts[part].cap for part, entry in PART_ENTRIES.items() if part in parts}
+    budget = Cost(rest.epsilon, rest.delta, **caps)
+    return LedgerPlan(name, ledger.population, total, budget, shape_of(ledger.lengths), parts)
+
+
+_CAPS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {"selection": squares_within, "zcdp": rho_within}
+
+
+def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
+    return SourcePlan(
+        name=name,
+        topic=source.topic,
+        partitions=source.partitions,
+        user_field=source.user,
+        time_field=source.time.field if source.time else None,
+        time_unit=source.time.unit if source.time else "ms",
+        dead_letter_topic=dead_letter_topic(sections, name, source),
+        partitioner=source.partitioner,
+        key_field=source.key,
+        format=source.format,
+    )
+
+
+def _window(view: ViewConfig) -> WindowPlan:
+    window, shape = view.window, shape_of(view.lengths)
+    return WindowPlan(
+        shape=shape,
+        first_ms=window.start,
+        grace_ms=window.grace,
+        clock=window.clock,
+        max_ahead_ms=max(shape.released.longest.length_ms, DAY_MS) if window.max_ahead is None else window.max_ahead,
+        idle_ms=window.idle,
+        retention_ms=view.retention,
+    )
+
+
+def _listed(cost: Cost) -> str:
+    return " and ".join(f"{name} {value}" for name, value in cost.entries(at_least=2))
+
+
+def _too_small(ledger: str, cost: Cost, budget: Cost) -> str:
+    """The keys of a ledger of which there is less than a cost."""
+    keys = {entry: f"parts.{part}.epsilon" for part, entry in PART_ENTRIES.items()}
+    short = [name for name, asked, there in zip(ENTRIES, cost, budget, strict=True) if asked > there]
+    return " and ".join(f"ledgers.{ledger}.{keys.get(name, name)}" for name in short)
+
+
+def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
+    """The ledger must pay for at least one window at the clearances of the start, out of what the view may take."""
+    cost, budget = view.cost(view.planned_level), view.ledger.budget
+    level = view.levels[view.planned_level].name
+    one = f"one costs {_listed(cost)} at level {level!r}, and"
+    if not cost <= budget:
+        raise ConfigError(
+            f"ledger {view.ledger.name!r} affords no window: {one} the budget of a period is {_listed(budget)}; raise "
+            f"{_too_small(view.ledger.name, cost, budget)}",
+            path="ledger",
+        )
+    others = sum(given.values(), Fraction(0))
+    part = 1 - others if view.share is None else view.share
+    if others <= 1 and not cost <= budget * part:
+        whose = "what the shares of other views leave" if view.share is None else "its share"
+        raise ConfigError(
+            f"{whose}, {part} of ledger {view.ledger.name!r}, affords no window: {one} that is "
+            f"{_listed(budget * part)} of a period's budget",
+            path="share",
+        )

@@ -1,0 +1,276 @@
+"""The seam between the engine and the release kinds: what a kind has to say of itself.
+
+A kind is registered once (`stream_dp.kinds.KINDS`) as a `Kind`. For every view of a configuration it makes a
+`KindPlan`: frozen, pure, and all that the rest of the package ever asks about what is peculiar to the kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+from pydantic import BaseModel, Field, SerializeAsAny
+
+from stream_dp.accounting import Cost
+from stream_dp.errors import ParameterError
+from stream_dp.kinds.fields import Section
+from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, check_keys
+from stream_dp.kinds.sealing import Ladder, NoiseLevel, SealedTable, Sealing, read_counts
+from stream_dp.lossless.sealed import WindowNoise
+from stream_dp.records.by_kind import ListedIn
+from stream_dp.records.models import ItemCount
+
+
+@dataclass(frozen=True, slots=True)
+class ViewBasis:
+    """Settings of a view that its kind needs to know.
+
+    Attributes:
+        ladder: name and epsilon of every level, coarse to fine, rising.
+        items_per_user: how many counts of a window one user moves at most, each by one.
+        folder: what files named in the configuration are relative to.
+        panes: over how many panes these bounds hold together.
+    """
+
+    ladder: Ladder
+    items_per_user: int
+    folder: Path
+    panes: int = 1
+
+
+class Explanation(BaseModel):
+    """Explanation of a view's kind, in words for people and in numbers for machines."""
+
+    shows: str = Field(description="What is published, to stand before 'of <item> in topic <topic>'.")
+    keys: str = Field(description="How the keys come to be shown and what that costs, in a sentence or more.")
+    seen: list[str] = Field(
+        description="Which keys a reader sees, a cell for each level: from how many users on, or how many of them."
+    )
+    columns: dict[str, list[str]] = Field(
+        {}, description="Further columns of the table of levels, a cell for each level."
+    )
+    details: SerializeAsAny[BaseModel] = Field(description="The numbers of the kind.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindPlan(ABC):
+    """Plan of a view's kind: seals, reads, prices and explains a window.
+
+    Neighbours add or remove everything one user did in a window; `sensitivity` published counts move, each by one.
+
+    Attributes:
+        name: of the kind, in configurations and records.
+        levels: the ladder with its noise, coarse to fine.
+        sensitivity: how many published counts one user moves, each by one (specs/lossless 1.2).
+        topics: topics that hold public lists of keys which sealing needs.
+        fewest_keys: number of keys that a public list must have.
+        undivided: why a window is not what the panes that it is made of show together; empty where it is.
+    """
+
+    levels: tuple[NoiseLevel, ...]
+    sensitivity: int
+    topics: tuple[str, ...] = ()
+    fewest_keys: int = 1
+    name: ClassVar[str]
+    undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
+
+    @property
+    @abstractmethod
+    def identity(self) -> Sequence[object]:
+        """Everything peculiar to the kind that may not change while state of the view exists; JSON."""
+
+    @abstractmethod
+    def keys_at_worst(self, *, squared: bool) -> Cost:
+        """Worst-case cost of showing the keys of a window, whatever the level; paid once for all audiences.
+
+        Args:
+            squared: the ledger has a part for the draws of selections, in squares of epsilon.
+        """
+
+    def keys_spent(self, payload: bytes, *, squared: bool) -> Cost:
+        """Return the cost of showing the keys of a sealed window, at most `keys_at_worst`.
+
+        Args:
+            payload: of the sealed table.
+            squared: as above.
+        """
+        return self.keys_at_worst(squared=squared)
+
+    def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys | None:
+        """The public list of the keys that count, None where any key may; what is counted besides is left out.
+
+        Args:
+            lists: those of `topics`, as they hold for the window.
+        """
+        return None
+
+    def needed(self, counts: Counts) -> Counts:
+        """Return the part of one bucket's exact counts that the release needs; the rest stops at the merge.
+
+        Unless a kind needs still less, it is the keys of its list; all keys where that stands in a topic, since which
+        list holds for a window is known where it is sealed.
+        """
+        domain = None if self.topics else self.domain({})
+        return counts if domain is None else {key: count for key, count in counts.items() if key in domain}
+
+    def check_lists(self, lists: Mapping[str, KeyList]) -> None:  # noqa: B027 - most kinds need none
+        """Refuse public lists that cannot be used: no worker starts with them, or takes them in place of others.
+
+        Args:
+            lists: those of `topics`.
+
+        Raises:
+            ConfigError: with every fault, paths relative to the view.
+        """
+
+    @abstractmethod
+    def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
+        """Draw everything that is ever random about a window; afterwards the counts can be erased.
+
+        Args:
+            counts: the exact bounded counts that `needed` let through.
+            sealing: where the randomness comes from.
+
+        Guarantee: with every release read from the table, what `keys_spent` and the finest level cost.
+        """
+
+    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+        """Return the kind's own fields of the record of each requested level.
+
+        Each is computed from its own level's values alone.
+
+        Args:
+            table: what `seal` returned.
+            levels: indices into the ladder.
+            noise: what the window was sealed with.
+        """
+        columns = read_counts(table, self.levels, levels, noise)
+        return [self.fields(table, level, column) for level, column in zip(levels, columns, strict=True)]
+
+    @abstractmethod
+    def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
+        """Return the kind's own fields of the record of a level.
+
+        Args:
+            table: what `seal` returned; only its keys and its payload, since its counts are those of the finest level.
+            level: index into the ladder.
+            column: the counts of the level, key by key.
+        """
+
+    def summand(self, table: SealedTable, level: int, noise: WindowNoise) -> Sequence[int]:
+        """Return the addend of a pane to the windows that it is in: one number per key; see `undivided` for none.
+
+        Args:
+            table: what `seal` returned.
+            level: index into the ladder.
+            noise: what the pane was sealed with.
+        """
+        raise ParameterError(f"a {self.name} is not made of panes")
+
+    def total(self, table: SealedTable, sums: Sequence[int]) -> dict[str, Any]:
+        """Return the kind's own fields of the record of a window of panes, as `read` gives them of one table.
+
+        Args:
+            table: that of a pane; all have the same keys.
+            sums: of what the panes add, key by key.
+        """
+        raise ParameterError(f"a {self.name} is not made of panes")
+
+    def least_shown(self, level: int) -> int | None:
+        """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""
+        return None
+
+    @abstractmethod
+    def explain(self, keys_at_worst: str) -> Explanation:
+        """The plan in words and numbers.
+
+        Args:
+            keys_at_worst: that cost in words, as the view's ledger accounts for it.
+        """
+
+
+def largest_first(rows: Iterable[tuple[str, int]]) -> tuple[ItemCount, ...]:
+    """Return keys and their counts as records have them, the largest count first."""
+    ordered = sorted(rows, key=lambda row: (-row[1], row[0]))
+    return tuple([ItemCount(item=item, count=count) for item, count in ordered])
+
+
+class ListDetails(BaseModel):
+    """List that a plan is about."""
+
+    keys: int | None = Field(description="How many keys the list has; null for one in a topic.")
+    version: str | None = Field(description="Version of the list; null for one in a topic.")
+    topic: str | None = Field(description="Topic of the list; null for one that is written down.")
+
+
+class ListPayload(msgspec.Struct, array_like=True, frozen=True):
+    """The payload of a sealed table: the list that it was sealed with."""
+
+    version: str
+    keys: int
+
+    @property
+    def listed(self) -> ListedIn:
+        """The list, as records name it."""
+        return ListedIn(version=self.version, keys=self.keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedPlan(KindPlan):
+    """The plan of a kind whose keys stand on a public list.
+
+    Attributes:
+        listed: the list, None where it is in a topic.
+        topics: that topic.
+    """
+
+    listed: PublicKeys | None
+
+    @property
+    def list_identity(self) -> Sequence[object]:
+        """Where the list stands, and its version where that may not change."""
+        return [None if self.listed is None else self.listed.version, *self.topics]
+
+    def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys:
+        """The list."""
+        return lists[self.topics[0]] if self.listed is None else self.listed
+
+    def check_lists(self, lists: Mapping[str, KeyList]) -> None:
+        """Refuse a list in a topic that has too few keys, too many, or one that no event can have."""
+        for topic in self.topics:
+            check_keys(lists[topic].keys, "catalogue.topic", self.fewest_keys)
+
+    @property
+    def list_in_words(self) -> str:
+        """Size of the list, or the place where it is."""
+        if self.listed is None:
+            return f"The list is in topic {self.topics[0]}; a changed one is in effect from the next window on."
+        return f"The list has {self.listed.size} keys, version {self.listed.version}."
+
+    @property
+    def list_details(self) -> ListDetails:
+        """The same in numbers."""
+        if self.listed is None:
+            return ListDetails(keys=None, version=None, topic=self.topics[0])
+        return ListDetails(keys=self.listed.size, version=self.listed.version, topic=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A release kind as the registry has it.
+
+    Attributes:
+        name: in configurations, records (`records.by_kind`) and the names of schemas.
+        settings: what it adds to the configuration of a view.
+        plan: makes the plan of a view. Raises ConfigError with every fault, paths relative to the view.
+        running: whether a total since the start of a window is released at the end of each of its panes.
+    """
+
+    name: str
+    settings: type[Section]
+    plan: Callable[[Any, ViewBasis], KindPlan]
+    running: bool = False

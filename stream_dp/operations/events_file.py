@@ -1,0 +1,333 @@
+"""Files of events (CSV, JSON lines, Parquet), checked and converted as the workers will read them."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stream_dp.config.plan import SourcePlan, ViewPlan
+from stream_dp.errors import ConfigError, StreamDPError
+from stream_dp.runtime.factory import SourceRecords, event_format
+from stream_dp.runtime.sources.diagnosis import is_plausible
+from stream_dp.windows.effects import Message
+from stream_dp.windows.events import ABSENT, EventDecoder, TimeUnit, find, names_of, put
+
+Row = Mapping[str, Any]
+CHUNK_ROWS = 5000
+"""Rows that are read, checked and written together."""
+NO_ROW = "bad_row"
+"""The reason for a row that cannot be read; all others are those of the workers (docs/operating.md)."""
+FIRST_ROWS = 5
+"""Rows that are named for each reason."""
+FORMS: Sequence[TimeUnit] = ("iso", "s", "ms")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TableError(StreamDPError):
+    """A file of events cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    """A file of events.
+
+    Attributes:
+        columns: their names, None if every row has its own.
+        rows: reads the file; a row that is no object or has another number of cells than the heading is None.
+    """
+
+    columns: Sequence[str] | None
+    rows: Callable[[], Iterator[Row | None]]
+
+    def chunks(self) -> Iterator[list[tuple[int, Row | None]]]:
+        """Yield the rows with their numbers, from 1 on, in chunks."""
+        numbered = enumerate(self.rows(), start=1)
+        while chunk := list(islice(numbered, CHUNK_ROWS)):
+            yield chunk
+
+
+def open_table(file: Path) -> EventTable:
+    """Return the table in a file of events; the ending of its name gives the format.
+
+    Raises:
+        ConfigError: the ending is none that is known, or what reads such files is not installed.
+        TableError: the file cannot be read.
+    """
+    readers = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
+    reader = readers.get(file.suffix.lower())
+    if reader is None:
+        raise ConfigError(f"{file}: the name must end with {', '.join(readers)}")
+    return reader(file)
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn the errors of reading a file into a `TableError`."""
+    try:
+        yield
+    except (OSError, ValueError, csv.Error) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).partition("\n")[0]
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"it is not text in UTF-8 (byte {error.start})"
+        raise TableError(f"{file}: cannot be read: {reason}") from None
+
+
+def _csv(file: Path) -> EventTable:
+    def lines() -> Iterator[list[str]]:
+        with _reading(file), file.open(encoding="utf-8-sig", newline="") as text:
+            yield from filter(None, csv.reader(text, strict=True))
+
+    heading = next(lines(), None)
+    if heading is None:
+        raise TableError(f"{file}: the file is empty. The first line must name the columns")
+    twice = [name for name, times in Counter(heading).items() if times > 1]
+    if twice:
+        raise TableError(f"{file}: duplicate names in the heading: {', '.join(map(repr, twice))}")
+
+    def rows() -> Iterator[Row | None]:
+        for cells in islice(lines(), 1, None):
+            whole = len(cells) == len(heading)
+            yield {name: cell for name, cell in zip(heading, cells, strict=True) if cell} if whole else None
+
+    return EventTable(heading, rows)
+
+
+def _json_lines(file: Path) -> EventTable:
+    def rows() -> Iterator[Row | None]:
+        with _reading(file), file.open("rb") as lines:
+            yield from (_json_row(line) for line in lines if not line.isspace())
+
+    return EventTable(None, rows)
+
+
+def _json_row(line: bytes) -> Row | None:
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def _parquet(file: Path) -> EventTable:
+    try:
+        parquet: Any = import_module("pyarrow.parquet")
+    except ImportError:
+        raise ConfigError(f"{file}: Parquet needs pyarrow: pip install 'stream-dp[parquet]'") from None
+    with _reading(file):
+        columns = parquet.read_schema(file).names
+
+    def rows() -> Iterator[Row | None]:
+        with _reading(file), parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(batch_size=CHUNK_ROWS):
+                for row in batch.to_pylist():
+                    yield {name: cell for name, cell in row.items() if cell is not None}
+
+    return EventTable(columns, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of the fields of an event. A column is named by its heading or by a path in the rows.
+
+    Attributes:
+        user: column of the user.
+        time: column of the time.
+        time_form: form of the time; a column of times needs none.
+        items: columns of the fields that views count.
+        everything: write all other columns, too.
+    """
+
+    user: str
+    time: str
+    time_form: TimeUnit
+    items: Sequence[str]
+    everything: bool
+
+    def missing(self, has: Collection[str]) -> list[str]:
+        """Return the columns that a table lacks; for a path the column of its first name is enough."""
+        needed = dict.fromkeys([self.user, self.time, *self.items])
+        return [field for field in needed if field not in has and names_of(field)[0] not in has]
+
+
+class Written(NamedTuple):
+    """An event: the number of its row, its time in ms, its record."""
+
+    row: int
+    time_ms: int
+    record: Message
+
+
+@dataclass
+class FileSurvey:
+    """Survey of a table.
+
+    Attributes:
+        rows: number of rows.
+        events: number of events.
+        refused: number of rows that are no events, by reason.
+        first_rows: the first of these rows, by reason.
+        other_forms: number of rows whose time seems to have another form, by that form.
+        ordered: no event is earlier than the one before it.
+        first_ms: the earliest time; None without events.
+        last_ms: the latest time.
+    """
+
+    rows: int = 0
+    events: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    first_rows: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    other_forms: Counter[str] = field(default_factory=Counter)
+    ordered: bool = True
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    @property
+    def other_form(self) -> str:
+        """The other form that the times of most rows seem to have; else empty."""
+        return next((form for form, rows in self.other_forms.most_common(1) if 2 * rows > self.rows), "")
+
+
+class Events:
+    """The events of a table, as records of a source."""
+
+    def __init__(self, table: EventTable, source: SourcePlan, views: Sequence[ViewPlan], columns: Columns) -> None:
+        """Set up the events.
+
+        Args:
+            table: the table.
+            source: the source that gets the records.
+            views: the views that count them.
+            columns: of the fields of an event.
+        """
+        self._table = table
+        self._source = source
+        self._columns = columns
+        self._decoder = EventDecoder(event_format(source, views))
+        self._records = SourceRecords(source)
+
+    def survey(self, now_ms: int) -> FileSurvey:
+        """Read the whole table; nothing of it is kept.
+
+        Args:
+            now_ms: the clock of this machine.
+        """
+        found = FileSurvey()
+        for chunk in self._table.chunks():
+            events, refused = self._read(chunk)
+            rows = dict(chunk)
+            doubtful = [event.row for event in events if not is_plausible(event.time_ms, now_ms)]
+            doubtful += [number for number, reason in refused if reason == "wrong_type"]
+            for number in doubtful:
+                form = _form_of(cell(rows[number] or {}, self._columns.time), now_ms)
+                if form not in ("", self._columns.time_form):
+                    found.other_forms[form] += 1
+            found.rows += len(chunk)
+            found.events += len(events)
+            for row, reason in refused:
+                found.refused[reason] += 1
+                if len(found.first_rows[reason]) < FIRST_ROWS:
+                    found.first_rows[reason].append(row)
+            times = [event.time_ms for event in events]
+            if times:
+                before = times[0] if found.last_ms is None else found.last_ms
+                found.ordered = found.ordered and [before, *times] == sorted([before, *times])
+                found.first_ms = min(times) if found.first_ms is None else min(found.first_ms, *times)
+                found.last_ms = max(before, *times)
+        return found
+
+    def chunks(self, from_row: int) -> Iterator[list[Written]]:
+        """Yield the events from a row on, in chunks."""
+        for chunk in self._table.chunks():
+            if chunk[-1][0] >= from_row:
+                yield self._read([one for one in chunk if one[0] >= from_row])[0]
+
+    def _read(self, chunk: Sequence[tuple[int, Row | None]]) -> tuple[list[Written], list[tuple[int, str]]]:
+        whole = {number: self._event(row) for number, row in chunk if row is not None}
+        decoded = self._decoder.decode([_EventRow(number, *record) for number, record in whole.items()])
+        events = [
+            Written(number, time_ms, self._records.event(user, whole[number][1]))
+            for number, user, time_ms in zip(decoded.offsets, decoded.users, decoded.times, strict=True)
+        ]
+        refused = [*decoded.refused, *((number, NO_ROW) for number, row in chunk if row is None)]
+        return events, sorted(refused)
+
+    def _event(self, row: Row) -> tuple[bytes | None, bytes]:
+        """Return key and value. A cell that fits no field is kept or left out; the decoder then refuses the row."""
+        columns, source = self._columns, self._source
+        value: dict[str, Any] = dict(row) if columns.everything else {}
+        for name in columns.items:
+            if (item := cell(row, name)) is not ABSENT:
+                value.pop(name, None)
+                put(value, names_of(name), item)
+        user = cell(row, columns.user)
+        key = str(user).encode() if isinstance(user, str | int) and not isinstance(user, bool) else None
+        for repeated in (source.user_field, source.key_field):
+            if repeated is not None and key is not None:
+                put(value, names_of(repeated), str(user))
+        if source.time_field is not None and (time := cell(row, columns.time)) is not ABSENT:
+            put(value, names_of(source.time_field), _time(time, columns.time_form, source.time_unit))
+        return key, msgspec.json.encode(value, enc_hook=str)
+
+
+def cell(row: Row, field: str) -> object:
+    """Return the cell in the column of that name, or else at that path of the row; `ABSENT` if there is none."""
+    return row[field] if field in row else find(row, names_of(field))
+
+
+@dataclass(slots=True)
+class _EventRow:
+    """Row as the decoder reads it; the number of the row is the offset."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = 0
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+def _form_of(cell: object, now_ms: int) -> str:
+    """Return the form in which a cell is a time of the last years; empty if there is none, or it is a time already."""
+    if isinstance(cell, datetime):
+        return ""
+    for form in FORMS:
+        try:
+            moment = _moment(cell, form)
+        except (ValueError, OverflowError):
+            continue
+        if is_plausible((moment - _EPOCH) // timedelta(milliseconds=1), now_ms):
+            return form
+    number = int(cell) if isinstance(cell, int) or (isinstance(cell, str) and cell.isdecimal()) else 0
+    finer = (("microseconds", 10**3), ("nanoseconds", 10**6))
+    return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
+
+
+def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> Any:  # noqa: ANN401  whatever is in a cell
+    """Return the time in the source's unit; the cell itself if it is no time, as text if the number is too large."""
+    try:
+        moment = _moment(cell, form)
+        if unit == "iso":
+            return moment.isoformat()
+        return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
+    except ValueError:
+        return cell
+    except OverflowError:
+        return str(cell)
+
+
+def _moment(cell: Any, form: TimeUnit) -> datetime:  # noqa: ANN401
+    if isinstance(cell, str) and form == "iso":
+        cell = datetime.fromisoformat(cell)
+    if isinstance(cell, datetime):
+        return cell if cell.tzinfo is not None else cell.replace(tzinfo=UTC)
+    if form == "iso" or isinstance(cell, bool) or not isinstance(cell, int | str):
+        raise ValueError("no time")
+    return _EPOCH + int(cell) * timedelta(milliseconds=1 if form == "ms" else 1000)

@@ -1,0 +1,199 @@
+"""Releases of every kind: what each adds to a record, and how a reader sums one up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, absent
+
+LEAST_SURE, MOST_SURE = 50, 99
+"""Percent; below and above that no number is told."""
+
+Mechanism = Literal["gumbel", "strict", "chosen-kbar", "laplace", "fixed-threshold", "known-domain"]
+"""Ways in which a top-k chooses its keys."""
+
+
+class ListedIn(PublicRecord):
+    """The public list that a release is about."""
+
+    version: str = Field(
+        pattern=r"^[0-9a-f]{16}$",
+        description="Names the list by its content: equal lists have equal versions, wherever they stand. A range of "
+        "numbers has a version of its own, which is not that of the same numbers written out.",
+    )
+    keys: int = Field(ge=1, description="How many keys it has.")
+
+
+class WholeListRelease(Release):
+    """Numbers for every key of a public list."""
+
+    catalogue: ListedIn = Field(description="The list.")
+
+    def extent(self) -> str:
+        """Number of keys of the list, and its version."""
+        return f"all {self.catalogue.keys} of list {self.catalogue.version}"
+
+
+class CatalogueRelease(WholeListRelease):
+    """Counts for every key of a public list."""
+
+    title: ClassVar = "Release of a catalogue"
+    kind: Literal["catalogue"] = Field(description="Counts for every key of a public list.")
+    items: tuple[ItemCount, ...] = Field(
+        description="Every key of the list and no other, largest noisy count first, then by key."
+    )
+
+
+class RunningRelease(WholeListRelease):
+    """Totals since the start of the window, for every key of a public list."""
+
+    title: ClassVar = "Release of running totals"
+    kind: Literal["running"] = Field(description="Totals since the start of the window, for every key of a list.")
+    items: tuple[ItemCount, ...] = Field(
+        description="Every key of the list and no other, largest noisy total first, then by key. A total is the number "
+        "of users who had the key since the start of the window, with the noise of the blocks that it is the sum of; "
+        "it may be lower than at the end of an earlier pane."
+    )
+
+
+class HistogramRelease(Release):
+    """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`."""
+
+    title: ClassVar = "Release of a histogram"
+    kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
+    minimum_count: int = Field(
+        ge=1, description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key."
+    )
+    two_sided_from: int = Field(
+        ge=1,
+        description="How to read a shown key: with at least 95 % chance, given that it is shown and whatever its true "
+        "count is, that lies within noise_interval_95 of a noisy count that is at least this, and between 1 and the "
+        "noisy count plus noise_interval_95 where the noisy count is smaller.",
+    )
+    items: tuple[ItemCount, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
+
+    def interval(self, count: int) -> tuple[int, int]:
+        """As in every release, but that a count near the minimum may be shown by its noise alone."""
+        least, most = super().interval(count)
+        return (least if count >= self.two_sided_from else 1), most
+
+    def extent(self) -> str:
+        """Number of keys shown, and the count from which on they are."""
+        return f"{len(self.items)} shown, from {self.minimum_count} up"
+
+
+class RankedCount(ItemCount):
+    """A selected key and its noisy count."""
+
+    rank: int = Field(ge=1, description="Place in the selection, 1 first. Noisy counts need not fall with it.")
+
+
+class TopKRelease(Release):
+    """The most frequent of unknown keys, in the order of the selection."""
+
+    title: ClassVar = "Release of a top-k"
+    kind: Literal["topk"] = Field(description="The most frequent of unknown keys.")
+    k: int = Field(ge=1, description="How many keys were asked for.")
+    complete: bool = Field(
+        description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
+    )
+    selection: Mechanism | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=absent,
+        description="How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
+        "are a set: their order is that of the keys and means nothing.",
+    )
+    items: tuple[RankedCount, ...] = Field(description="The keys selected, best first.")
+
+    def extent(self) -> str:
+        """Number of keys found, of those that were requested."""
+        return f"{len(self.items)} of {self.k}" + ("" if self.complete else "; the rest cannot be told apart")
+
+
+class LeadingCount(RankedCount):
+    """A chosen key, its noisy count, and its lead over the next one."""
+
+    gap: Amount = Field(
+        description="How far the key was ahead of the next in the selection, in users, with the selection's noise: "
+        "rounded down to the resolution. The last key was so far ahead of one that is not told.",
+    )
+    wrong_at_most: DecimalText = Field(
+        description="Decimal text: if the keys up to this rank were not those with the largest counts of the list, a "
+        "gap as large as this would have at most this chance, whatever the counts are. Rounded up to 3 digits.",
+    )
+    margin_95: Amount | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=absent,
+        description="The claim that the smallest count up to this rank is at least so many users ahead of all other "
+        "keys of the list. Such a claim is false in 5 % of all windows at most, for each rank by itself. Absent where "
+        "the gap is too small for one. Rounded down to tenths of a user.",
+    )
+    combined: str = Field(
+        pattern=r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
+        description="Decimal text: the count estimated from all counts and gaps together. On average over the ranks it "
+        "is closer than `count` (`combined_error`). It is a point estimate: a key that is first by luck alone is "
+        "estimated too high. Rounded to hundredths, to the nearest.",
+    )
+
+
+class GapRelease(Release):
+    """The first keys of a public list, and how far each is ahead of the next."""
+
+    title: ClassVar = "Release of the first keys of a list, with gaps"
+    kind: Literal["gap"] = Field(description="The first keys of a public list, with gaps.")
+    catalogue: ListedIn = Field(description="The list.")
+    k: int = Field(ge=1, description="How many keys are shown.")
+    scale: Amount = Field(description="Mean of the exponential noise that the selection gave to every count, in users.")
+    resolution: Amount = Field(description="What gaps are rounded down to, in users.")
+    combined_error: DecimalText = Field(
+        description="Decimal text: mean squared error of `combined` as a part of that of `count`, where the counts are "
+        "well apart. Rounded up to 3 digits."
+    )
+    items: tuple[LeadingCount, ...] = Field(description="The keys chosen, the first one first.")
+
+    def extent(self) -> str:
+        """Number of keys, and the size of the list."""
+        return f"the first {self.k} of {self.catalogue.keys} of list {self.catalogue.version}"
+
+    def remark(self, entry: ItemCount) -> str:
+        """The lead of a key, and how sure the keys up to it are: "ahead by 31.2, first with 97 %"."""
+        if not isinstance(entry, LeadingCount):
+            return ""
+        sure = min(MOST_SURE, int(100 * (1 - Fraction(entry.wrong_at_most))))
+        places = "first" if entry.rank == 1 else f"first {entry.rank} right"
+        return f"ahead by {entry.gap.decimal}, {places} " + (f"with {sure} %" if sure >= LEAST_SURE else "or not")
+
+
+class SubsetRelease(Release):
+    """The k largest counts of a public list, as a set."""
+
+    title: ClassVar = "Release of a set of keys of a list"
+    kind: Literal["subset"] = Field(description="A set of keys of a public list.")
+    catalogue: ListedIn = Field(description="The list.")
+    k: int = Field(ge=1, description="How many keys are shown.")
+    selection: Literal["canonical", "one-shot"] = Field(
+        description="How they were chosen: all subsets of the list scored and one drawn, or one noise for each key."
+    )
+    items: tuple[ItemCount, ...] = Field(
+        description="The keys chosen. They are a set: their order is that of the keys and means nothing."
+    )
+
+    def extent(self) -> str:
+        """Number of keys, and the size of the list."""
+        return f"{self.k} of {self.catalogue.keys} of list {self.catalogue.version}, in no order"
+
+
+RELEASES: Mapping[str, type[Release]] = {
+    "catalogue": CatalogueRelease,
+    "gap": GapRelease,
+    "histogram": HistogramRelease,
+    "running": RunningRelease,
+    "subset": SubsetRelease,
+    "topk": TopKRelease,
+}
+"""By kind."""

@@ -1,0 +1,257 @@
+"""Public lists of keys that stand in compacted topics: read when a worker starts, and followed while it runs.
+
+A window is made with the list that the worker which seals it had read when the window closed, by the time of the tick
+that closed it; a worker that began to read later goes by the list that it began with. So one window has one list, and
+which one does not tell how long counting and sealing took. A window that is drawn anew after a crash has shown nothing
+before. A list that cannot be used is not taken: the last one that could be goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from aiokafka import TopicPartition
+
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.runtime.kafka.client import Client, TopicState
+
+log = logging.getLogger("stream_dp.worker")
+
+KEPT = 16
+"""Of the lists of a view, the last so many are kept for windows that are closed and not sealed yet."""
+
+ListsByTopic = Mapping[str, KeyList]
+
+
+@dataclass(slots=True)
+class ListTopic:
+    """A topic with a list, as far as it was read: a record's key is on the list, unless the record has no value."""
+
+    name: str
+    _id: str = ""
+    _keys: dict[bytes, str | None] = field(default_factory=dict)
+    """By key its text, None if it is no text."""
+    _read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    async def read_on(self, client: Client, state: TopicState) -> bool:
+        """Read what is new up to the present end of the topic, whatever its number of partitions; all if it is another.
+
+        Args:
+            client: of its broker.
+            state: of the topic as it is now.
+
+        Returns:
+            Whether there was anything new.
+        """
+        ends = await client.ends([TopicPartition(self.name, partition) for partition in range(state.partitions)])
+        anew = state.id != self._id or any(ends.get(tp, 0) < offset for tp, offset in self._read_to.items())
+        since = {} if anew else self._read_to
+        if ends == since:
+            return False
+        keys = {} if anew else dict(self._keys)
+        read_to = dict(ends)
+        async for record in client.follow([self.name], until_end=True, since=since):
+            place = TopicPartition(record.topic, record.partition)
+            read_to[place] = max(read_to.get(place, 0), record.offset + 1)
+            if record.key is None:
+                continue
+            if record.value is None:
+                keys.pop(record.key, None)
+            elif record.key not in keys:
+                keys[record.key] = _text(record.key)
+        self._id, self._keys, self._read_to = state.id, keys, read_to
+        return True
+
+    def listed(self) -> KeyList:
+        """The list.
+
+        Raises:
+            ConfigError: a key is no text.
+        """
+        texts = [text for text in self._keys.values() if text is not None]
+        if len(texts) < len(self._keys):
+            raise ConfigError(f"topic {self.name} holds a key that is not text in UTF-8")
+        return KeyList.of(texts)
+
+
+def _text(key: bytes) -> str | None:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class Lists:
+    """The lists of views that a worker has read, and since when it has each of them.
+
+    Attributes:
+        topics: as far as they were read.
+    """
+
+    def __init__(
+        self,
+        views: Mapping[str, ListsByTopic] = MappingProxyType({}),
+        topics: Mapping[str, ListTopic] = MappingProxyType({}),
+    ) -> None:
+        """Set up the lists that a worker begins with.
+
+        Args:
+            views: by view and topic, the lists; views that need none may be left out.
+            topics: what they were read from.
+        """
+        self.topics = topics
+        self._kept: dict[str, tuple[tuple[float, ListsByTopic], ...]] = {
+            name: ((-math.inf, lists),) for name, lists in views.items()
+        }
+        """By view, in the order in which they were read, each with its time; a tuple, since engines look in threads."""
+
+    def at(self, view: str, closed_ms: int) -> ListsByTopic:
+        """The lists of a view, by topic, for a window that closed at a time: those read last before it.
+
+        Where the worker had read none of those that it keeps, it is the first of them.
+        """
+        kept = self._kept.get(view, ((-math.inf, {}),))
+        return next((lists for since_ms, lists in reversed(kept) if since_ms < closed_ms), kept[0][1])
+
+    def newest(self, view: str) -> ListsByTopic:
+        """The lists of a view that were read last, by topic."""
+        return self._kept[view][-1][1]
+
+    def join(self, others: Lists) -> None:
+        """Go on with the lists of further views, too."""
+        self.topics = {**others.topics, **self.topics}
+        self._kept = {**others._kept, **self._kept}
+
+    def take(self, view: str, lists: ListsByTopic, now_ms: int) -> None:
+        """Go on with other lists in windows that close behind a time."""
+        self._kept[view] = (*self._kept[view], (now_ms, lists))[-KEPT:]
+
+
+async def read_lists(plan: Plan, client: Client) -> tuple[Lists, list[Fault]]:
+    """Read the lists that the views of an application need.
+
+    Returns:
+        The lists; and the faults: a topic is missing, holds a key that is no text, or a view cannot use it.
+    """
+    needed = [view for view in plan.views.values() if view.kind.topics]
+    topics = {topic: ListTopic(topic) for view in needed for topic in view.kind.topics}
+    present = await client.describe(topics) if topics else {}
+    for name, state in present.items():
+        await topics[name].read_on(client, state)
+    views: dict[str, ListsByTopic] = {}
+    faults: list[Fault] = []
+    for view in needed:
+        if missing := [topic for topic in view.kind.topics if topic not in present]:
+            faults += [Fault(f"views.{view.view}", _missing(topic)) for topic in missing]
+            continue
+        try:
+            views[view.name] = await asyncio.to_thread(_usable, view, topics)
+        except ConfigError as error:
+            faults += [Fault(".".join(filter(None, ("views", view.view, f.path))), f.message) for f in error.faults]
+    return Lists(views, topics), faults
+
+
+def _missing(topic: str) -> str:
+    return f"the broker has no topic {topic}, which its list stands in; create it first"
+
+
+def _usable(view: ViewPlan, topics: Mapping[str, ListTopic]) -> ListsByTopic:
+    """The lists that a view needs, by topic; of a million keys that takes seconds.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    lists = {topic: topics[topic].listed() for topic in view.kind.topics}
+    view.kind.check_lists(lists)
+    return lists
+
+
+class ListWatch:
+    """Follows the lists of one worker; the application calls `look` again and again."""
+
+    def __init__(self, plan: Plan, lists: Lists, client: Client, clock_ms: Callable[[], int]) -> None:
+        """Set up the watch.
+
+        Args:
+            plan: its views, those that `follow` does not replace.
+            lists: what they go by, and which topics that is read from.
+            client: of the broker.
+            clock_ms: the wall clock, that of the ticks.
+        """
+        self.follow(plan)
+        self._lists = lists
+        self._client = client
+        self._clock_ms = clock_ms
+        self._unread: set[str] = set()
+        """The topics that were gone, or that the broker refused to let read, when they were looked at last."""
+        self._warned: dict[str, str] = {}
+        """By view, what was said last of lists that it cannot use."""
+
+    def follow(self, plan: Plan) -> None:
+        """Go on with the views of a plan."""
+        self._views = [view for view in plan.views.values() if view.kind.topics]
+
+    async def look(self) -> None:
+        """Read on; take what has changed for windows that close from now on, or say why not."""
+        if not self._views:
+            return
+        try:
+            changed = await self._read_on()
+        except OutageError:
+            return  # others say so
+        except BrokerError as error:
+            self._unread = set(self._lists.topics)
+            for view in self._views:
+                self._warn(view, str(error))
+            return
+        for view in self._views:
+            if not changed.isdisjoint(view.kind.topics):
+                await self._take(view)
+
+    async def _read_on(self) -> set[str]:
+        """The topics in which there is something new, and those that can be read again."""
+        topics = self._lists.topics
+        present = await self._client.describe(topics)
+        gone = topics.keys() - present.keys()
+        for topic in gone & self._unread:  # believed the second time: brokers start knowing none
+            for view in self._views:
+                if topic in view.kind.topics:
+                    self._warn(view, f"the broker has no topic {topic}")
+        new = {name for name, state in present.items() if await topics[name].read_on(self._client, state)}
+        back, self._unread = self._unread - gone, gone
+        return new | back
+
+    async def _take(self, view: ViewPlan) -> None:
+        try:
+            lists = await asyncio.to_thread(_usable, view, self._lists.topics)
+        except ConfigError as error:
+            self._warn(view, "; ".join(map(str, error.faults)))
+            return
+        mended = self._warned.pop(view.name, None) is not None
+        if lists != self._lists.newest(view.name):
+            self._lists.take(view.name, lists, self._clock_ms())
+        elif not mended:
+            return
+        log.info("windows of view %s that close from now on are made with %s", view.view, _in_words(lists))
+
+    def _warn(self, view: ViewPlan, fault: str) -> None:
+        if self._warned.get(view.name) != fault:
+            self._warned[view.name] = fault
+            log.warning(
+                "view %s cannot use what stands in %s now: %s; its windows go on with %s",
+                view.view,
+                " and ".join(f"topic {topic}" for topic in view.kind.topics),
+                fault,
+                _in_words(self._lists.newest(view.name)),
+            )
+
+
+def _in_words(lists: ListsByTopic) -> str:
+    return " and ".join(f"list {one.version} of topic {topic}, {one.size} keys" for topic, one in lists.items())

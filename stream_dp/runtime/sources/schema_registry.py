@@ -1,0 +1,311 @@
+"""Schemas from a registry: asked for once, before the records that need them are counted, and waited for.
+
+The numbers of a registry are for good: what it has under one never changes. So what a record comes to is the same
+whenever it is read. A registry that does not answer, or not as one does, is waited for; only where it says, and says
+again, that it has no such schema, records are refused for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import ClientConnectorCertificateError, ClientError, ClientSession, ClientTimeout, TCPConnector
+from yarl import URL
+
+from stream_dp.config.access import Registry
+from stream_dp.config.plan import Plan, SourcePlan
+from stream_dp.errors import ConfigError, Fault, OutageError
+from stream_dp.runtime.factory import event_format
+from stream_dp.runtime.kafka.cluster import open_secrets, read_secret, tls_context, warn_of_open
+from stream_dp.runtime.kafka.outages import RETRY_SECONDS
+from stream_dp.runtime.kafka.topics import Topics, sources_of
+from stream_dp.windows.avro import (
+    MAX_SCHEMA_BYTES,
+    UnusableSchemaError,
+    ValueReader,
+    headers,
+    number_of,
+    unknown_schema,
+    unusable_schema,
+)
+from stream_dp.windows.events import EventFormat, Read, Record, Schemas
+
+log = logging.getLogger("stream_dp.worker")
+
+ANSWER_SECONDS = 10.0
+SAY_SECONDS = 60.0
+GIVE_WAY_SECONDS = 0.2
+"""Between two lines of the log about a registry that is waited for."""
+SURE_SECONDS = 1.0
+"""After so long a registry is asked again for what it says it does not have: its copies may be behind one another."""
+UNKNOWN_SECONDS = 10.0
+"""For so long that stays believed."""
+MOST_READINGS = 500
+"""Kept for a source."""
+MOST_REFERENCES = 64
+_ANSWER_BYTES = 8 * MAX_SCHEMA_BYTES
+_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
+"""Codes in a registry's own answer; a 404 without one comes from something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A schema as a registry has it, and those that it refers to, each behind what it refers to itself."""
+
+    text: str
+    references: Sequence[str] = ()
+
+
+class SchemaRegistry:
+    """A client of a registry with the interface of Confluent's, which others have too.
+
+    Attributes:
+        registry: where it is.
+        waits: whether it is waited for at present.
+    """
+
+    def __init__(self, registry: Registry, session: ClientSession, *, patient: bool) -> None:
+        """Set up the client.
+
+        Args:
+            registry: where it is.
+            session: with its login and certificates.
+            patient: wait for a registry that does not answer.
+        """
+        self.registry = registry
+        self.waits = False
+        self._session = session
+        self._patient = patient
+        self._said = 0.0
+
+    def __str__(self) -> str:
+        """In words, for whoever waits for it."""
+        return f"the schema registry at {self.registry.url}"
+
+    async def text(self, number: int) -> Text | None:
+        """The schema of a number, as soon as the registry answers.
+
+        Returns:
+            The schema, or None: it has none of that number.
+
+        Raises:
+            UnusableSchemaError: it is not in Avro, or refers to too much or to what is not there.
+            ConfigError: the registry does not let us in.
+            OutageError: it does not answer, and is not waited for.
+        """
+        path = f"schemas/ids/{number}"
+        found = await self._patiently(path, _NO_SCHEMA)
+        if found is None:
+            await asyncio.sleep(SURE_SECONDS)
+            found = await self._patiently(path, _NO_SCHEMA)
+        if found is None:
+            return None
+        references: dict[tuple[str, int], str] = {}
+        await self._follow(found, references, ())
+        return Text(found["schema"], tuple(references.values()))
+
+    async def _follow(
+        self, schema: Mapping[str, Any], into: dict[tuple[str, int], str], inside: tuple[Any, ...]
+    ) -> None:
+        """Add the schemas that one refers to, behind those that they refer to."""
+        if schema.get("schemaType", "AVRO") != "AVRO" or not isinstance(schema.get("schema"), str):
+            raise UnusableSchemaError("it is not in Avro")
+        for reference in schema.get("references") or ():
+            try:
+                place = str(reference["subject"]), int(reference["version"])
+            except (LookupError, TypeError, ValueError):
+                raise UnusableSchemaError("it refers to something in a way that is not known") from None
+            if place in into:
+                continue
+            if place in inside or len(inside) + len(into) >= MOST_REFERENCES:
+                raise UnusableSchemaError(f"it refers to itself, or to more than {MOST_REFERENCES} others")
+            path = f"subjects/{quote(place[0], safe='')}/versions/{place[1]}"
+            found = await self._patiently(path, _NO_SUBJECT, _NO_VERSION)
+            if found is None:
+                raise UnusableSchemaError("it refers to one that is not there")
+            await self._follow(found, into, (*inside, place))
+            into[place] = found["schema"]
+
+    async def _ask(self, path: str, *nothing: int) -> Mapping[str, Any] | None:
+        """Return the document at a path; None where the registry answers with one of some codes.
+
+        Raises:
+            OutageError: it does not answer, or something answers in its place.
+        """
+        try:
+            answering = self._session.get(URL(f"{self.registry.url}/{path}", encoded=True), allow_redirects=False)
+            async with answering as response:
+                body, status = await response.content.read(_ANSWER_BYTES + 1), f"{response.status} {response.reason}"
+                while len(body) <= _ANSWER_BYTES and (more := await response.content.read(_ANSWER_BYTES)):
+                    body += more
+        except ClientConnectorCertificateError as error:
+            raise ConfigError(f"its certificate is not trusted: {error}", path="registry.tls.ca") from None
+        except (ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise OutageError(f"it does not answer ({str(error) or 'nothing came in time'})") from None
+        if response.status in (401, 403):
+            raise ConfigError(f"{self.registry.url} refuses the login ({status})", path="registry")
+        if len(body) > _ANSWER_BYTES:
+            raise UnusableSchemaError("it is too long")
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if response.status == 404 and isinstance(answer, dict) and answer.get("error_code") in nothing:
+            return None
+        if response.status != 200 or not isinstance(answer, dict) or "schema" not in answer:
+            raise OutageError(f"it answers {status}, which is not an answer of a schema registry")
+        return answer
+
+    async def _patiently(self, path: str, *nothing: int) -> Mapping[str, Any] | None:
+        """Return the document at a path as `_ask` does, asked for until there is an answer."""
+        while True:
+            try:
+                answer = await self._ask(path, *nothing)
+            except OutageError as error:
+                if not self._patient:
+                    raise OutageError(f"{self}: {error}") from None
+                self._tell(error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                if self.waits:
+                    self.waits = False
+                    log.warning("%s answers again; the worker goes on", self)
+                return answer
+
+    def _tell(self, error: OutageError) -> None:
+        if not self.waits or time.monotonic() - self._said >= SAY_SECONDS:
+            log.warning("%s is unavailable; affected records are deferred: %s", self, error)
+            self._said = time.monotonic()
+        self.waits = True
+
+
+class SourceSchemas:
+    """Schemas of one source's values, by the number in front of them."""
+
+    def __init__(self, source: str, form: EventFormat, registry: SchemaRegistry) -> None:
+        """Set up the schemas; none is asked for yet.
+
+        Args:
+            source: its name.
+            form: what is needed of its values.
+            registry: where the schemas are.
+        """
+        self.registry = registry
+        self._source = source
+        self._form = form
+        self._known: dict[bytes, Read] = {}
+        self._unknown: dict[bytes, float] = {}
+        self._asking = asyncio.Lock()
+
+    def go_by(self, form: EventFormat) -> None:
+        """Read values for other needs from now on; what is being asked for answers the former ones."""
+        if form != self._form:
+            self._form, self._known = form, {}
+
+    async def asked(self, records: Sequence[Record], give_way: Callable[[], Awaitable[None]]) -> Schemas:
+        """As `of`, but that a stop or a rebalance is not kept waiting: both wait for what agents have at hand.
+
+        Args:
+            records: the records.
+            give_way: looks again and again, while there is no answer, whether either is; does not return if so.
+        """
+        asking = asyncio.ensure_future(self.of(records))
+        try:
+            while not asking.done():
+                await asyncio.wait({asking}, timeout=GIVE_WAY_SECONDS)
+                if not asking.done():
+                    await give_way()
+        finally:
+            asking.cancel()
+        return asking.result()
+
+    async def of(self, records: Sequence[Record]) -> Schemas:
+        """Return the readers of some records' values, as soon as the registry has answered.
+
+        Raises:
+            ConfigError: the registry does not let us in.
+            OutageError: it does not answer, and is not waited for.
+        """
+        wanted, known, form = headers(records), self._known, self._form
+        if wanted - known.keys():
+            async with self._asking:
+                await self._learn(wanted, known, form)
+        found = {**dict.fromkeys(self._unknown, unknown_schema), **known}
+        return {header: found[header] for header in wanted}
+
+    async def _learn(self, wanted: set[bytes], known: dict[bytes, Read], form: EventFormat) -> None:
+        now = time.monotonic()
+        self._unknown = {header: at for header, at in self._unknown.items() if now - at < UNKNOWN_SECONDS}
+        new = [*(wanted - known.keys() - self._unknown.keys())]
+        for header, read in zip(new, await asyncio.gather(*(self._reading(one, form) for one in new)), strict=True):
+            if read is None:
+                self._unknown[header] = time.monotonic()
+            else:
+                known[header] = read
+        spare = max(0, len(known) - MOST_READINGS)
+        for header in [header for header in known if header not in wanted][:spare]:
+            del known[header]
+
+    async def _reading(self, header: bytes, form: EventFormat) -> Read | None:
+        number = number_of(header)
+        try:
+            text = await self.registry.text(number)
+            if text is None:
+                return None
+            return await asyncio.to_thread(ValueReader, text.text, text.references, form)
+        except UnusableSchemaError as error:
+            words = "sources.%s: records with schema %d of the registry are refused, since %s"
+            log.warning(words, self._source, number, error)
+            return unusable_schema
+
+
+@asynccontextmanager
+async def open_registry(plan: Plan, *, patient: bool = True) -> AsyncIterator[Mapping[str, SourceSchemas]]:
+    """The schemas of every source in Avro, by its topic and by that in which it is counted; none without such a source.
+
+    Args:
+        plan: the application.
+        patient: wait for a registry that does not answer, as long as it takes.
+
+    Raises:
+        ConfigError: a certificate or the password of the registry cannot be read.
+    """
+    topics = Topics.of(plan)
+    sources = {topic: source for topic, source in sources_of(plan).items() if source.format == "avro"}
+    registry = plan.registry
+    if registry is None or not sources:
+        yield {}
+        return
+    faults: list[Fault] = []
+    context = tls_context("registry", registry.tls, faults)
+    if faults:
+        raise ConfigError(faults)
+    login = {}
+    if registry.password is not None:
+        pair = f"{registry.username}:{read_secret(registry.password)}"
+        login["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    warn_of_open(open_secrets(registry))
+    connector = TCPConnector(ssl=context or ssl.create_default_context(), limit=8)
+    timeout = ClientTimeout(total=ANSWER_SECONDS)
+    async with ClientSession(headers=login, connector=connector, timeout=timeout) as session:
+        client = SchemaRegistry(registry, session, patient=patient)
+        found: dict[str, SourceSchemas] = {}
+        for topic, source in sources.items():
+            schemas = SourceSchemas(source.name, needed(plan, source), client)
+            found |= dict.fromkeys((topic, topics.counted(source)), schemas)
+        yield found
+
+
+def needed(plan: Plan, source: SourcePlan) -> EventFormat:
+    """Return the fields that are needed of a source's values."""
+    return event_format(source, [view for view in plan.views.values() if view.source.topic == source.topic])

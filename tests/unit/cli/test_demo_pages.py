@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal, cast
+
+import pytest
+from rich.console import Console, RenderableType
+
+from stream_dp.accounting import Cost, Ledger
+from stream_dp.cli.demo import Ending, last_words, summary
+from stream_dp.cli.demo.pages import ledger_page, say, sharper_page, unlock_line, verdict, year_line, year_page
+from stream_dp.cli.demo.runs import DAY_MS, DESTINATIONS, DemoState, Feed, Flight, Flights, Tuned, new_run
+from stream_dp.cli.demo.walkthrough import Choice, Walkthrough
+from stream_dp.config.plan import ViewPlan
+from stream_dp.errors import StateError
+from stream_dp.records.codec import AnyRecord
+from stream_dp.records.models import AudienceCharge, LedgerEntry
+from stream_dp.releases.accounts import Booking
+from stream_dp.releases.publication import Denial, Revision, account, audience_charge, entry_record
+from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.localkafka.broker import LocalKafka
+from stream_dp.windows.durations import parse_time
+from tests.support.sealing import fields_of
+from tests.support.views import balance
+
+WINDOWS = 4
+DAYS = 28
+SIZES = [(80, 24), (100, 30), (200, 60)]
+TUNED = Tuned(
+    number=2,
+    from_ms=parse_time("2013-07-16T00:00:00Z"),
+    before=Cost(Fraction("0.2500005"), Fraction(0)),
+    after=Cost(Fraction("0.3750005"), Fraction(0)),
+)
+
+
+class Writer:
+    """Releases the windows of a run as the engine would, at the worst case, and keeps the accounts."""
+
+    def __init__(self, state: DemoState) -> None:
+        self._plan = state.plan
+        budget = next(iter(self._plan.ledgers.values())).budget
+        self.levels = dict(state.plan.views[DESTINATIONS].audiences)
+        self._starts = state.starts
+        self._left = dict.fromkeys(self._starts, budget)  # each window is a period of its own
+        self._held = {(audience, start): Cost.ZERO for audience in self.levels for start in self._starts}
+
+    def year(self) -> Iterator[AnyRecord | LedgerEntry]:
+        for start in self._starts:
+            for view in self._plan.views.values():
+                self._left[start] -= view.cost(max(self.levels.values()))
+                paid, readers = Cost.ZERO, []
+                for audience, level in self.levels.items():
+                    self._held[audience, start] += view.cost(level)
+                    yield self._record(view.name, audience, level, start, 1)
+                    readers.append(audience_charge(view, audience, level, 1, view.cost(level) - paid, view.cost(level)))
+                    paid = view.cost(level)
+                yield self._entry(view, start, readers)
+
+    def sharper(self, audience: str, level: int) -> Iterator[AnyRecord | LedgerEntry]:
+        finest = max(self.levels.values())
+        for start in self._starts:
+            for view in self._plan.views.values():
+                charged = view.cost(max(finest, level)) - view.cost(finest)
+                self._left[start] -= charged
+                told = view.cost(level) - view.cost(self.levels[audience])
+                self._held[audience, start] += told
+                yield self._record(view.name, audience, level, start, 2)
+                yield self._entry(view, start, [audience_charge(view, audience, level, 2, charged, told)])
+        self.levels[audience] = level
+
+    def unlocked(self, count: int, charged: Cost = Cost.ZERO) -> Iterator[AnyRecord | LedgerEntry]:
+        """The first windows at the next level for the public."""
+        for start in self._starts[:count]:
+            for view in self._plan.views.values():
+                self._left[start] -= charged
+                told = view.cost(1) - view.cost(0)
+                self._held["public", start] += told
+                yield self._record(view.name, "public", 1, start, 2)
+                yield self._entry(view, start, [audience_charge(view, "public", 1, 2, charged, told)])
+
+    def refused(self, audience: str, level: int) -> Iterator[AnyRecord | LedgerEntry]:
+        nothing = Cost.ZERO
+        for start in self._starts:
+            for view in self._plan.views.values():
+                yield Revision(
+                    view,
+                    audience=audience,
+                    level=level,
+                    start_ms=start,
+                    number=3,
+                    period_loss=self._held[audience, start],
+                    ledger=account(view.ledger, start),
+                ).refusal(Denial.for_now(view.cost(level) - view.cost(self.levels[audience]), self.levels[audience]))
+                yield self._entry(view, start, [audience_charge(view, audience, level, 3, nothing, nothing)], "refusal")
+
+    def _entry(
+        self,
+        view: ViewPlan,
+        start: int,
+        readers: list[AudienceCharge],
+        outcome: Literal["charge", "refusal"] = "charge",
+    ) -> LedgerEntry:
+        left = self._left[start]
+        booking = Booking(Ledger(left), balance(view, left, self._plan.views.values()), view.cost(3))
+        return entry_record(view, start, outcome, readers, booking)
+
+    def _record(self, name: str, audience: str, level: int, start: int, revision: int) -> AnyRecord:
+        view = self._plan.views[name]
+        keys = 4 * (level + 1)
+        return Revision(
+            view,
+            audience=audience,
+            level=level,
+            start_ms=start,
+            number=revision,
+            period_loss=self._held[audience, start],
+            ledger=account(view.ledger, start),
+        ).release(
+            fields=fields_of(view, level, [(f"K{number:02d}", 210 - 10 * number) for number in range(keys)]),
+            window_loss=view.cost(level),
+        )
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoState:
+    monkeypatch.setenv("STREAM_DP_CACHE", str(tmp_path))
+    monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
+    run = new_run("memory://")
+    view = run.views[DESTINATIONS]
+    first = view.window.first_ms or 0
+    flights = [Flight(first + day * DAY_MS, "N1", "ATL", "DL") for day in range(DAYS * (WINDOWS - 1) + 1)]
+    return DemoState(run, Feed(Flights(flights, 3), view.source, 0))
+
+
+def drawn(page: RenderableType, width: int) -> list[str]:
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(page)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def took(state: DemoState, records: Iterable[AnyRecord | LedgerEntry]) -> None:
+    for record in records:
+        if isinstance(record, LedgerEntry):
+            state.take_entry(record)
+        else:
+            state.take(record)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_page_fits_its_terminal(state: DemoState, width: int, height: int) -> None:
+    writer = Writer(state)
+    pages = [drawn(year_page(state), width)]
+    took(state, writer.year())
+    took(state, writer.unlocked(2))
+    pages.append(drawn(year_page(state), width))
+    state.note("the year")
+    start = state.full_windows()[-1]
+    for audience, level, name in (("partner", 2, "detailed"), ("internal", 3, "fine"), ("internal", 4, "finest")):
+        took(state, writer.refused(audience, level) if level == 4 else writer.sharper(audience, level))
+        state.note(f"{audience}: {name}")
+        pages += [drawn(sharper_page(state, audience, start), width), drawn(ledger_page(state), width)]
+    for lines in pages:
+        assert len(lines) < height
+        assert max(map(len, lines)) <= width
+        assert not any("…" in line for line in lines)
+
+
+def test_year_shows_the_newest_full_window_and_not_the_one_the_data_cut_short(state: DemoState) -> None:
+    writer = Writer(state)
+    records = list(writer.year())
+    assert isinstance(records[-1], LedgerEntry)
+    for missing in (2, 1):  # a release of the last window, then its entry
+        took(state, records[:-missing])
+        assert len(state.complete()) == WINDOWS - 1
+    took(state, records[-1:])
+    assert len(state.complete()) == len(state.starts) == WINDOWS
+    assert state.full_windows() == list(state.starts)[:-1]
+    lines = drawn(year_page(state), 120)
+    assert lines[0] == "4 of 4 windows released"
+    assert lines[1] == "Aircraft by destination, 26 Feb to 25 Mar 2013; below, 4 of the top 5 carriers"
+    assert lines[2].split() == ["public", "partner", "internal"]
+    assert "K06 not shown 150 ±22 150 ±15" in [" ".join(line.split()) for line in lines]
+    assert lines[-1] == "All readers together: epsilon 1.26 of 2, what the finest of them knows"
+    assert year_line(state, state.starts[0]) == (
+        "  1 Jan to 28 Jan 2013: public 4 places ±45, partner 8 places ±22, internal 12 places ±15; "
+        "K00 ahead by 20, first with 73 %; 4 of the top 5 carriers"
+    )
+
+
+def test_window_stays_complete_while_a_later_revision_of_it_has_no_accounts_yet(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    for record in [*writer.unlocked(2), *writer.sharper("partner", 2), *writer.refused("internal", 4)]:
+        took(state, [record])
+        assert state.complete() == list(state.starts)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_window_is_told_once_in_whatever_order_topics_are_read(state: DemoState, seed: int) -> None:
+    """Each topic is read in order, and one may be far ahead of another."""
+    writer, chance = Writer(state), random.Random(seed)
+    topics = defaultdict(list)
+    for record in [*writer.year(), *writer.unlocked(2)]:
+        topics["accounts" if isinstance(record, LedgerEntry) else (record.view, record.audience)].append(record)
+    walkthrough = Walkthrough(state, cast(Client, None), lambda: None, Console())
+    said: list[str] = []
+    while topics:
+        name = chance.choice(list(topics))
+        took(state, [topics[name].pop(0)])
+        if not topics[name]:
+            del topics[name]
+        said += walkthrough.year_lines()
+    assert len(set(said)) == len(said) == WINDOWS + 2
+
+
+def test_unlocked_window_is_told_with_what_it_shows_now_and_what_the_ledger_paid(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    assert not state.all_unlocked()
+    records = list(writer.unlocked(2))
+    took(state, records[:-1])
+    assert state.unlocked() == [state.starts[0]], "a window is unlocked when its accounts say so in every view"
+    took(state, records[-1:])
+    assert state.unlocked() == list(state.starts)[:2]
+    assert state.all_unlocked(), "of four windows the last two are not eight weeks old"
+    assert unlock_line(state, state.starts[0]) == (
+        "    unlocked: 1 Jan to 28 Jan 2013 is 56 days old, public sees it as partner now: "
+        "4 places ±45 -> 8 places ±22; the ledger paid 0"
+    )
+
+
+def test_unlock_that_costs_says_so(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    took(state, writer.unlocked(2, Cost(Fraction(1, 100), Fraction(0))))
+    assert unlock_line(state, state.starts[0]).endswith("; the ledger paid 0.03")
+    assert state.unlocks_charged(state.unlocked()) == Fraction(6, 100)
+
+
+def test_tuned_view_is_told_by_its_command_and_its_price() -> None:
+    assert TUNED.command == "stream-dp tune flights.yaml carriers selection.epsilon=3/40 --from 2013-07-16"
+    assert TUNED.words == "From the window of 2013-07-16 on; choosing costs epsilon 0.251 -> 0.376 at worst"
+
+
+def test_sharper_release_stands_beside_the_one_it_replaced_with_keys_that_were_hidden(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    state.note("the year")
+    took(state, writer.sharper("partner", 2))
+    lines = [" ".join(line.split()) for line in drawn(sharper_page(state, "partner", state.starts[0]), 120)]
+    assert lines[0] == "12 windows published again; aircraft by destination for partner, before and now"
+    assert lines[1:3] == [
+        "revision 1: revision 2:",
+        "1 Jan to 28 Jan 2013 standard, epsilon 0.4, ±22 detailed, epsilon 0.6, ±15",
+    ]
+    for key, count in (("K08", 130), ("K09", 120), ("K10", 110)):
+        assert any(line.startswith(f"{key} not shown {count} ") for line in lines)
+
+
+def test_level_that_somebody_had_costs_nothing_and_one_that_nobody_had_the_difference(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    state.note("the year")
+    took(state, writer.sharper("partner", 2))
+    state.note("partner: detailed")
+    assert "so the ledger paid nothing" in verdict(state, "partner")
+    took(state, writer.sharper("internal", 3))
+    state.note("internal: fine")
+    assert "the ledger paid exactly this difference" in verdict(state, "internal")
+
+    (_, year), (_, partner), (_, internal) = state.history
+    views = state.plan.views.values()
+    assert partner.together == year.together
+    assert partner.alone["partner"] == partner.alone["internal"] == year.alone["internal"]
+    gained = Cost.ZERO
+    for view in views:
+        gained += view.cost(3) - view.cost(2)
+    assert internal.together == partner.together + gained
+    assert internal.left + internal.together == internal.budget
+    rows = [line.rsplit(maxsplit=5) for line in drawn(ledger_page(state), 120)[2:]]
+    assert [row[0] for row in rows] == ["the year", "partner: detailed", "internal: fine"]
+    assert rows[0][4] == rows[1][4] < rows[2][4], "together"
+
+
+def test_level_that_the_budget_does_not_pay_for_is_refused_and_costs_nothing(state: DemoState) -> None:
+    writer = Writer(state)
+    took(state, writer.year())
+    state.note("the year")
+    took(state, writer.refused("internal", 4))
+    text = "\n".join(drawn(sharper_page(state, "internal", state.starts[0]), 120))
+    assert text.startswith("12 windows refused\n")
+    assert "Level finest would cost epsilon 2.4 more than internal has, and the ledger has less left." in text
+    state.note("internal: finest")
+    (_, before), (_, now) = state.history
+    assert now == before
+    assert "Nothing was drawn and nothing paid: an aircraft is guaranteed epsilon 2 in" in verdict(state, "internal")
+
+
+def test_books_that_do_not_add_up_are_an_error(state: DemoState) -> None:
+    took(state, list(Writer(state).year())[4:])  # all but the first window of the first view
+    with pytest.raises(StateError, match="the entries charge"):
+        state.note("the year")
+
+
+def test_records_that_tell_more_than_they_say_are_an_error(state: DemoState) -> None:
+    records = list(Writer(state).year())
+    took(state, [record for record in records if isinstance(record, LedgerEntry)] + records[1:])
+    with pytest.raises(StateError, match="the releases to public"):
+        state.note("the year")
+
+
+@pytest.mark.parametrize(("started", "kept"), [(True, False), (True, True), (False, False)])
+def test_ending_says_where_everything_is_and_what_to_try(state: DemoState, started: bool, kept: bool) -> None:
+    took(state, Writer(state).year())
+    state.note("the year")
+    local = LocalKafka(state.plan.folder, state.plan.folder / "log", "127.0.0.1:5", 1, started)
+    choice = Choice("kafka://127.0.0.1:5", local)
+    state.began, state.first_release, state.worker_pid = 3.0, 5.0, 77
+    end = Ending(state, choice, kept, 10.0, 4.0)
+    text = "\n".join(last_words(end))
+    view = state.plan.views[DESTINATIONS].name
+    assert text.startswith("Done in 10 s. The first release came after 4.0 s, 2.0 s after the start of the worker.")
+    assert f"{state.plan.name}.releases.{view}.{{public,partner,internal}}" in text
+    assert f"tail {state.plan.folder / 'flights.yaml'} {view} partner" in text
+    assert ("kill 77" in text) is kept
+    assert ("kafka up" in text) is (started and not kept)
+    assert ("its topics stay" in text.splitlines()[6]) is (started and not kept)
+    assert summary(end)["worker_pid"] == (77 if kept else None)
+
+
+def test_ending_on_the_embedded_log_promises_no_topics(state: DemoState) -> None:
+    took(state, Writer(state).year())
+    state.note("the year")
+    end = Ending(state, Choice("memory://"), False, 2.0, 1.0)
+    text = "\n".join(last_words(end))
+    assert "the embedded log ends with this process" in text
+    assert "tail" not in text
+
+
+def test_log_gets_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    say(Console(width=20), "a line that is longer than that")
+    assert capsys.readouterr().out == "a line that is longer than that\n"
+
+
+def test_dead_worker_ends_a_wait_that_would_never_end(state: DemoState) -> None:
+    def dead() -> None:
+        raise StateError("the worker has ended")
+
+    walkthrough = Walkthrough(state, cast(Client, None), dead, Console())
+    with pytest.raises(StateError, match="has ended"):
+        asyncio.run(walkthrough.until(lambda: False))
