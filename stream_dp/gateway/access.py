@@ -1,0 +1,264 @@
+"""Who may read: readers' tokens in a file, audiences that need none, and limits of requests."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stream_dp.errors import ConfigError
+from stream_dp.windows.durations import format_time, parse_time
+
+PREFIX: Final = "sdp_"
+TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
+LOOK_SECONDS = 1.0
+"""Time between two looks at the file of tokens."""
+_KNOWN_ADDRESSES = 10_000
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A line of the file of tokens: a token's hash and the audience that it gives; the token itself is nowhere."""
+
+    id: str
+    sha256: str
+    audience: str
+    made: str
+    expires: str | None = None
+    note: str = ""
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Return True if the token gives nothing any more."""
+        return self.expires is not None and parse_time(self.expires) <= now_ms
+
+
+def read_tokens(file: Path) -> list[Entry]:
+    """Return the entries of a file of tokens; none if there is no file yet.
+
+    Raises:
+        ConfigError: others may read or write it, or a line is no entry.
+    """
+    try:
+        mode, text = file.stat().st_mode, file.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", str(file)) from None
+    if mode & 0o077:
+        raise ConfigError("others may read or write it; run chmod 600 on it", str(file))
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            found.append(entry := msgspec.json.decode(line, type=Entry))
+            entry.is_expired(0)
+        except (msgspec.MsgspecError, ValueError):
+            raise ConfigError(f"line {number} is no token; write it with `stream-dp token new`", str(file)) from None
+    return found
+
+
+def new_token(
+    file: Path, audience: str, now_ms: int, expires_ms: int | None = None, note: str = ""
+) -> tuple[Entry, str]:
+    """Make a token and add its hash to a file of tokens.
+
+    Returns:
+        The entry, and the token, which is kept nowhere.
+    """
+    token = PREFIX + secrets.token_urlsafe(32)
+    with _changing(file) as entries:
+        entry = Entry(
+            id=secrets.token_hex(4),
+            sha256=_hash(token),
+            audience=audience,
+            made=format_time(now_ms),
+            expires=None if expires_ms is None else format_time(expires_ms),
+            note=note,
+        )
+        entries.append(entry)
+    return entry, token
+
+
+def revoke_token(file: Path, identifier: str) -> Entry:
+    """Take a token out of a file; its streams end within 2 s.
+
+    Raises:
+        ConfigError: no token has this id.
+    """
+    with _changing(file) as entries:
+        for entry in entries:
+            if entry.id == identifier:
+                entries.remove(entry)
+                return entry
+        raise ConfigError(f"no token has the id {identifier!r}; `stream-dp token list FILE` shows them", "token")
+
+
+@contextmanager
+def _changing(file: Path) -> Iterator[list[Entry]]:
+    """Hold a lock while the entries are read, changed and replaced as a whole."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.with_name(file.name + ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            entries = read_tokens(file)
+            yield entries
+            written = file.with_name(file.name + ".new")
+            descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as out:
+                out.writelines(msgspec.json.encode(entry) + b"\n" for entry in entries)
+                out.flush()
+                os.fsync(out.fileno())
+            written.replace(file)
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", str(file)) from None
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@dataclass
+class Tokens:
+    """The tokens that are good now.
+
+    Attributes:
+        file: of the tokens; None: there are none.
+        now_ms: the clock.
+        fault: reason why the file cannot be used, for the log; what was good before is good no longer.
+    """
+
+    file: Path | None
+    now_ms: Callable[[], int]
+    fault: str = ""
+    _by_hash: dict[str, Entry] = field(default_factory=dict)
+    _seen: tuple[int, int, int] | None = None
+
+    def look(self) -> bool:
+        """Read the file again if it has changed; returns whether it had."""
+        if self.file is None:
+            return False
+        try:
+            status = self.file.stat()
+            seen = (status.st_mtime_ns, status.st_ino, status.st_mode)
+        except OSError:
+            seen = (0, 0, 0)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            self._by_hash, self.fault = {entry.sha256: entry for entry in read_tokens(self.file)}, ""
+        except ConfigError as error:
+            self._by_hash, self.fault = {}, str(error)
+        return True
+
+    def entry(self, token: str) -> Entry | None:
+        """Return the entry of a token that is good; the work is the same for all others."""
+        digest = _hash(token)
+        found = self._by_hash.get(digest)
+        same = hmac.compare_digest(digest, digest if found is None else found.sha256)
+        good = found is not None and same and TOKEN.fullmatch(token) is not None
+        return found if good and found is not None and not found.is_expired(self.now_ms()) else None
+
+    def ended(self, entry: Entry) -> str | None:
+        """Return why a token that was good is good no longer: `revoked` or `expired`; None if it still is."""
+        if self._by_hash.get(entry.sha256) != entry:
+            return "revoked"
+        return "expired" if entry.is_expired(self.now_ms()) else None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The sender of a request: what it may read, and the name that its limits are kept under.
+
+    Attributes:
+        audiences: that its credentials give, with the token's entry; None: without one.
+        key: id of its token, or its address.
+        is_bad: whether a credential was sent that is not good.
+    """
+
+    audiences: Mapping[str, Entry | None]
+    key: str
+    is_bad: bool = False
+
+
+def cookie_name(audience: str, *, is_secure: bool) -> str:
+    """Return the name of the cookie with the token of an audience."""
+    return f"{'__Host-' if is_secure else ''}sdp-{audience}"
+
+
+def reader_of(
+    tokens: Tokens, public: tuple[str, ...], authorization: str | None, cookies: Mapping[str, str], address: str
+) -> Reader:
+    """Return the reader of a request.
+
+    Args:
+        tokens: the tokens that are good.
+        public: the audiences that need none.
+        authorization: that header; with one, cookies do not count.
+        cookies: of the request.
+        address: of the client.
+    """
+    if authorization is not None:
+        scheme, _, token = authorization.partition(" ")
+        entry = tokens.entry(token)
+        if entry is None or scheme.lower() != "bearer":
+            return Reader({}, address, is_bad=True)
+        return Reader({entry.audience: entry}, entry.id)
+    found: dict[str, Entry | None] = {}
+    is_bad = False
+    for name, value in sorted(cookies.items()):
+        audience = name.removeprefix("__Host-").removeprefix("sdp-")
+        if audience == name:
+            continue
+        entry = tokens.entry(value)
+        if entry is not None and entry.audience == audience:
+            found[audience] = entry
+        else:
+            is_bad = True
+    named = next((entry.id for entry in found.values() if entry is not None), address)
+    return Reader(
+        {**found, **{audience: found.get(audience) for audience in public}}, named, is_bad=is_bad and not found
+    )
+
+
+@dataclass
+class Rate:
+    """Token bucket for each of many senders; the least active are forgotten first.
+
+    Attributes:
+        per_second: requests a second.
+        burst: requests at once.
+        clock: in seconds.
+    """
+
+    per_second: float
+    burst: int
+    clock: Callable[[], float] = time.monotonic
+    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+
+    def take(self, key: str) -> float:
+        """Take one; returns 0, or the seconds until there is one again."""
+        now = self.clock()
+        left, at = self._left.pop(key, (self.burst, now))
+        left = min(self.burst, left + (now - at) * self.per_second)
+        good = left >= 1
+        self._left[key] = (left - 1 if good else left, now)
+        if len(self._left) > _KNOWN_ADDRESSES:
+            self._left.popitem(last=False)
+        return 0 if good else (1 - left) / self.per_second
+
+    def wait(self, key: str) -> float:
+        """Return the seconds until there is one, without taking it."""
+        left, at = self._left.get(key, (self.burst, 0.0))
+        left = min(self.burst, left + (self.clock() - at) * self.per_second)
+        return 0 if left >= 1 else (1 - left) / self.per_second

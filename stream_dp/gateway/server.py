@@ -1,0 +1,101 @@
+"""The HTTP server of the gateway: uvicorn, with bounds on what a client may send before it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from stream_dp.gateway.events import TRANSPORT
+
+LARGEST_HEAD = 16 << 10
+HEAD_SECONDS, IDLE_SECONDS = 10, 30
+MOST_CONNECTIONS = 4000
+END_SECONDS = 3
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection that is closed if the head of a request is too large, or takes too long."""
+
+    _head_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(HEAD_SECONDS, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
+        self._head_bytes = 0
+        self._stop()
+        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def on_url(self, url: bytes) -> None:
+        """Add to the address."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """End the head of a request."""
+        self._stop()
+        super().on_headers_complete()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > LARGEST_HEAD:
+            raise ValueError("the head of a request is too large")  # the parser answers 400 and closes
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Server(uvicorn.Server):
+    """The server; its streams are told when it ends."""
+
+    def __init__(self, app: ASGIApp, bye: Callable[[], None], started: Callable[[], None], **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=BoundedProtocol,
+                ws="none",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                limit_concurrency=MOST_CONNECTIONS,
+                timeout_keep_alive=IDLE_SECONDS,
+                timeout_graceful_shutdown=END_SECONDS,
+                **settings,
+            )
+        )
+        self._bye, self._say_started = bye, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._say_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell the streams, then close."""
+        self._bye()
+        await super().shutdown(sockets)

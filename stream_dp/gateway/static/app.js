@@ -1,0 +1,356 @@
+// The readers' page: what is open, what came, and the drawing of it.
+import {file, get, Positions, signIn, signOut, Stream, windowsOf} from './api.js';
+import {button, byId, card, h, muted} from './dom.js';
+import {Board, edges, fromAnswer} from './model.js';
+import * as part from './parts.js';
+import {oneKey} from './series.js';
+import {clock, day, iso, moment, num, short, span} from './words.js';
+
+const PAGE = 60, MOST_PAGES = 20;
+const state = {views: [], audiences: [], audience: null, view: null, window: null, item: null, smooth: false, all: false, comparing: null,
+  moved: null, down: null, stale: false, absent: false};
+let boards = new Map(), positions = new Positions(), stream = null;
+
+const say = text => { byId('say').textContent = text; };
+const mine = () => state.views;
+const current = () => mine().find(view => view.view === state.view);
+const titled = view => ({...view, title: view.title || view.view, unit: view.unit || 'users'});
+const board = () => boards.get(state.view) ?? boards.set(state.view, new Board()).get(state.view);
+
+// Addresses: #/audience/view/start..end?item=
+function address({audience = state.audience, view = state.view, window = null, item = null}) {
+  const ends = window?.split(/(?<=\d)-/).map(Number);
+  const path = [audience, view, ends && `${short(ends[0])}..${short(ends[1])}`].filter(Boolean).map(encodeURIComponent);
+  return `#/${path.join('/')}${item === null ? '' : `?item=${encodeURIComponent(item)}`}`;
+}
+
+function read() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?'), [audience, view, ends] = path.split('/').map(decode);
+  const window = ends?.includes('..') ? ends.split('..').map(text => Date.parse(text)).join('-') : null;
+  return {audience, view, window, item: new URLSearchParams(query).get('item')};
+}
+
+const decode = text => { try { return decodeURIComponent(text); } catch { return text; } };
+
+function go(change) {
+  const {focus, ...rest} = change;
+  Object.assign(state, rest);
+  if ('window' in change) state.comparing = null;
+  history.replaceState(null, '', address(state));
+  draw();
+  if (focus) byId(focus)?.focus();
+}
+
+async function route() {
+  state.absent = false;
+  const to = read(), audience = to.audience || state.views[0]?.audience || state.audiences[0];
+  if (audience !== state.audience) {
+    try {
+      await change(audience);
+    } catch (problem) {
+      return failed(problem);
+    }
+  }
+  const view = to.view || mine()[0]?.view || null;
+  if (view !== state.view) Object.assign(state, {view, all: false, comparing: null, moved: null});
+  Object.assign(state, {window: to.window, item: to.item});
+  draw();
+  if (current() && (!board().loaded || (state.window && !board().byId.has(state.window)))) await load();
+}
+
+async function change(audience) {
+  stream?.close();
+  const {body} = await get('/v1/views', {audience});
+  Object.assign(state, {audience, views: body.views.map(titled), view: null, down: null});
+  boards = new Map();
+  positions = new Positions();
+  for (const view of mine()) positions.take(view.position, view.view);
+  byId('say').textContent = '';
+  if (mine().length) stream = new Stream(audience, positions, heard);
+}
+
+// The newest windows; further ones until the one that the address names is among them.
+async function load(more = false) {
+  const {audience, view} = state, mineNow = board();
+  try {
+    for (let page = 0; page < MOST_PAGES && (page === 0 || (state.window && !mineNow.byId.has(state.window) && mineNow.next)); page++) {
+      const cursor = more || mineNow.loaded ? mineNow.next : null;
+      if (mineNow.loaded && !cursor) break;
+      const {body, position} = await get(windowsOf(view), {audience, limit: PAGE, cursor});
+      if (audience !== state.audience) return;
+      if (!mineNow.loaded) positions.take(position, view);
+      body.windows.forEach(one => mineNow.take(one));
+      Object.assign(mineNow, {next: body.next ?? null, loaded: true});
+    }
+    if (view === state.view) draw();
+  } catch (problem) {
+    failed(problem);
+  }
+}
+
+// `known`: audiences before a token was given; the page then opens the one that it added.
+async function start(known = []) {
+  try {
+    const {body, stale} = await get('/v1/views');
+    const audiences = body.audiences ?? [...new Set(body.views.map(view => view.audience))];
+    Object.assign(state, {views: body.views.map(titled), audiences, audience: null, stale});
+    const added = known.length > 0 && audiences.find(name => !known.includes(name));
+    if (added) history.replaceState(null, '', `#/${encodeURIComponent(added)}`);
+    await route();
+  } catch (problem) {
+    failed(problem);
+  }
+}
+
+function failed(problem) {
+  if (problem.status === 401) return token(state.views.length ? 'unknown' : '');
+  if (problem.status === 404 || problem.status === 410) return nothing();
+  const again = Date.now() + (problem.retry ?? 5) * 1000;
+  state.down ??= {since: Date.now(), again, starting: problem.type === 'starting'};
+  draw();
+  setTimeout(() => start(), again - Date.now());
+}
+
+const heard = {
+  up() {
+    if (!state.down) return frame();
+    state.down = null;
+    frame();
+    say('Live again.');
+  },
+  down(when) {
+    const first = !state.down;
+    state.down = when;
+    frame();
+    if (first) say(`Live updates stopped at ${clock(when.since)}.`);
+  },
+  views(views, stale) {
+    Object.assign(state, {views: views.map(titled), stale});
+    frame();
+    sidebar();
+  },
+  ended: reason => token(reason),
+  reset() {
+    say('The releases were read again.');
+    start();
+  },
+  async event(name, data) {
+    if (data.href) data = (await get(data.href)).body;
+    const record = data.record ?? data, view = record.view ?? data.view, of = boards.get(view);
+    if (name === 'expired') {
+      of?.drop(data.window);
+    } else {
+      const {start, end} = edges(record.window), old = of?.byId.get(`${start}-${end}`), one = of?.loaded ? of.take(data) : fromAnswer(data);
+      if (!one) return;
+      told(view, one, old);
+      newest(view, one);
+    }
+    if (view === state.view) draw();
+    else sidebar();
+    state.moved = null;
+  },
+};
+
+// What came, in the live region; and where the bars come from, if one looks at the window.
+function told(name, one, old) {
+  const {title} = mine().find(view => view.view === name) ?? {title: name};
+  if (one.before && old?.release) {
+    say(`${title}: more precise now, ±${num(one.release.noise_interval_95)} instead of ±${num(one.before.half)}.`);
+    const newestId = boards.get(name).windows.at(-1).id;
+    if (name === state.view && one.id === (state.window ?? newestId)) state.moved = new Map(old.rows.map(row => [row.item, row.interval]));
+  } else if (one.refusal && one.release) say(`${title}: a more precise version of ${span(one)} was refused. Nothing was taken back.`);
+  else say(`${title}: ${one.state === 'lost' ? 'lost' : one.state === 'refused' ? 'refused' : 'new'}, ${span(one)}.`);
+}
+
+function newest(name, one) {
+  const view = mine().find(each => each.view === name);
+  if (!view || (view.newest && end(view.newest) > one.end)) return;
+  Object.assign(view, {newest: {start: iso(one.start), end: iso(one.end)}, noise_interval_95: one.release?.noise_interval_95 ?? null});
+}
+
+const end = newest => Date.parse(typeof newest === 'string' ? newest : newest.window?.end ?? newest.end);
+
+function side() {
+  const says = view => {
+    if (!view.newest) return 'no window yet';
+    const until = `to ${day(end(view.newest) - 1)}`;
+    return view.noise_interval_95 === null || view.noise_interval_95 === undefined ? `${until}, not released` : `${until}, each count ±${num(view.noise_interval_95)}`;
+  };
+  return h('nav', {class: 'side', id: 'views', 'aria-label': 'Views'}, h('ul', {}, mine().map(view => h('li', {},
+    h('a', {href: address({view: view.view}), 'aria-current': view.view === state.view ? 'page' : null}, view.title, h('small', {}, says(view)))))));
+}
+
+// Nodes are replaced where they differ, so that the focus stays.
+function sidebar() {
+  const fresh = side(), old = byId('views');
+  if (!old || fresh.isEqualNode(old)) return;
+  const at = [...old.querySelectorAll('a')].indexOf(document.activeElement);
+  old.replaceWith(fresh);
+  fresh.querySelectorAll('a')[at]?.focus();
+}
+
+function swap(id, nodes) {
+  const old = byId(id), fresh = old.cloneNode(false), active = document.activeElement?.id;
+  fresh.append(...nodes);
+  if (fresh.isEqualNode(old)) return;
+  old.replaceChildren(...fresh.childNodes);
+  if (active && active !== document.activeElement?.id) byId(active)?.focus();
+}
+
+// The bar on top, and what is in the head of the page.
+function frame() {
+  const {audiences, down, stale} = state;
+  swap('audiences', (audiences.length > 1 ? audiences.map(name => h('a', {
+    href: `#/${encodeURIComponent(name)}`,
+    'aria-current': name === state.audience ? 'page' : null}, name)) : audiences.map(name => h('span', {class: 'muted'}, `for ${name}`))));
+  byId('live').className = `live ${down ? 'off' : ''}`;
+  swap('live', (state.views.length || down ? [h('i', {'aria-hidden': 'true'}), down ? 'Interrupted' : 'Live'] : []));
+  byId('tokens').textContent = audiences.some(name => name !== 'public') ? 'Sign out' : 'Use a token';
+  byId('theme').textContent = document.documentElement.dataset.theme === 'dark' ? 'Light' : 'Dark';
+  const text = down?.starting ? ['The gateway is starting.', 'It reads what is there.']
+    : down ? [`Live updates stopped at ${clock(down.since)}.`, 'What you see came until then; nothing of it is wrong.']
+      : stale ? ['Kafka does not answer the gateway.', 'What you see came until then; nothing of it is wrong.'] : null;
+  swap('banner', (text ? [h('div', {class: 'bar', role: 'status'}, h('strong', {}, text[0]), h('span', {}, text[1]),
+    down && h('span', {id: 'again', 'aria-hidden': 'true'}, waits(down)), down && button('Try now', () => (stream && !stream.closed ? stream.again() : start()), {id: 'try'}))] : []));
+}
+
+const waits = ({again}) => {
+  const seconds = Math.ceil((again - Date.now()) / 1000);
+  return seconds > 0 ? `Trying again in ${seconds} s.` : 'Trying again ...';
+};
+setInterval(() => { if (state.down && byId('again')) byId('again').textContent = waits(state.down); }, 1000);
+
+function draw() {
+  frame();
+  const active = document.activeElement?.id, y = scrollY, open = byId('as-table')?.open, left = document.querySelector('.strip')?.scrollLeft;
+  const view = current();
+  document.title = view ? `${view.title} · stream-dp` : 'stream-dp';
+  byId('body').replaceChildren(h('div', {class: 'frame'}, side(), h('main', {id: 'main', tabindex: -1}, main(view))));
+  if (open && byId('as-table')) byId('as-table').open = true;
+  const row = byId('views').firstChild, here = row.querySelector('[aria-current]');
+  if (here) row.scrollLeft = here.offsetLeft - row.offsetLeft - 40;
+  const strip = document.querySelector('.strip'), chosen = byId('window');
+  if (strip && chosen) {
+    strip.scrollLeft = left ?? strip.scrollWidth;
+    const off = chosen.offsetLeft - strip.offsetLeft;
+    if (off < strip.scrollLeft || off + 30 > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = off - strip.clientWidth / 2;
+  }
+  scrollTo(0, y);
+  if (active && active !== document.activeElement?.id) byId(active)?.focus({preventScroll: true});
+}
+
+function main(view) {
+  if (state.absent) return absent();
+  if (!state.views.length) return state.down ? muted('Nothing has come yet.') : card('Nothing to read yet', h('p', {}, 'There is no view for you yet. It will appear here.'));
+  if (!view) return absent();
+  const {windows, loaded, next} = board();
+  if (!loaded) return [h('h1', {}, view.title), muted('Loading ...')];
+  if (!windows.length) return first(view);
+  const found = state.window ? windows.findIndex(w => w.id === state.window) : windows.length - 1;
+  if (found < 0) return [h('h1', {}, view.title), card('This window is not here', h('p', {}, 'It is not released yet, or it is no longer kept.'), button('Newest window', () => go({window: null})))];
+  return page(view, windows, found, next);
+}
+
+function page(view, windows, at, next) {
+  const one = windows[at], known = new Set(windows.flatMap(w => w.rows.map(row => row.item)));
+  const item = known.has(state.item) ? state.item : one.rows[0]?.item ?? [...known][0];
+  const how = {item, unit: view.unit, go, all: state.all, moved: state.moved, smooth: state.smooth, windows}, {release} = one;
+  const loss = release && part.loss(one, (type, ending) => save(one, type, ending));
+  const shown = release && (!one.rows.length ? part.empty(one) : release.kind === 'gap' ? part.leads(one, how) : part.bars(one, how));
+  return [part.head(view, one), at === windows.length - 1 && due(view), part.strip(windows, at, {go, more: next && (() => load(true))}),
+    h('div', {class: 'two'},
+      h('div', {}, shown, one.refusal && part.refusal(one, how), release?.minimum_count !== undefined && one.rows.length > 0 && part.hidden(one),
+        release && part.changed(windows, one, view.unit), one.rows.length < 9 && loss),
+      h('div', {}, item !== undefined && oneKey(windows, one, how), one.rows.length >= 9 && loss)),
+    state.audiences.length > 1 && (state.comparing ? part.compare(state.comparing, view.unit) : button('Compare with my other audiences', () => comparison(one), {id: 'compare'}))];
+}
+
+// When the next window is due, where the gateway says so. Why it is late cannot be known to a reader.
+function due({next_due: text}) {
+  if (!text) return null;
+  return muted(`The next window ${Date.parse(text) < Date.now() ? 'was' : 'is'} due at ${moment(Date.parse(text))}.`);
+}
+
+const first = view => [h('h1', {}, view.title), card('No window yet', h('p', {}, 'The first window has not ended yet, or it is not released yet. It will appear here.'), due(view))];
+const absent = () => card('Nothing at this address', h('p', {}, 'There is nothing here that you may read. Choose a view, or use a token.'), h('p', {}, h('a', {href: '#/'}, 'To the views')));
+function nothing() {
+  state.views = state.views.filter(view => view !== current());
+  state.absent = true;
+  draw();
+}
+
+const pathOf = one => `/v1/views/${encodeURIComponent(state.view)}/windows/${encodeURIComponent(iso(one.start))}`;
+
+async function comparison(one) {
+  state.comparing = await Promise.all(state.audiences.map(async audience => {
+    const answer = await get(pathOf(one), {audience, end: iso(one.end)}).catch(() => null);
+    return {audience, one: answer && fromAnswer(answer.body)};
+  }));
+  draw();
+}
+
+async function save(one, type, ending) {
+  try {
+    const link = h('a', {href: URL.createObjectURL(await file(pathOf(one), {audience: state.audience, end: iso(one.end)}, type)), download: `${state.view}-${short(one.start)}.${ending}`.replaceAll(':', '')});
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  } catch {
+    say('The file could not be loaded.');
+  }
+}
+
+// One page with a field for a token. What was shown is removed.
+const ENDED = {revoked: 'Your token was revoked.', expired: 'Your token has ended.', unknown: 'Your token is not known, or it has ended.'};
+const WRONG = {401: 'This token is not known, or it has ended.', 403: 'Tokens are accepted over https only.', 429: 'Too many attempts. Try again in a minute.'};
+
+function token(reason) {
+  const known = reason ? [] : state.audiences;
+  stream?.close();
+  Object.assign(state, {views: [], audiences: [], audience: null, view: null, window: null, item: null, down: null, comparing: null});
+  boards = new Map();
+  history.replaceState(null, '', location.pathname);
+  frame();
+  document.title = 'stream-dp';
+  const field = h('input', {id: 'token', type: 'password', autocomplete: 'off', required: true, spellcheck: 'false', 'aria-describedby': 'wrong'});
+  const wrong = h('p', {id: 'wrong', class: 'wrong', role: 'alert'});
+  const send = async event => {
+    event.preventDefault();
+    try {
+      await signIn(field.value.trim());
+      await start(known);
+    } catch (problem) {
+      wrong.textContent = WRONG[problem.status] ?? 'The gateway does not answer. Try again.';
+      field.focus();
+    }
+  };
+  byId('body').replaceChildren(h('main', {id: 'main', tabindex: -1, class: 'pad'}, h('form', {class: 'card token', onsubmit: send},
+    h('h1', {}, reason ? ENDED[reason] : 'Read releases'), reason && h('p', {}, 'What was shown has been removed from this page.'),
+    h('p', {}, 'You need a token to read here. Whoever runs stream-dp makes one with ', h('code', {}, 'stream-dp token new'), '.'),
+    h('label', {for: 'token'}, 'Token'), field, wrong, h('button', {class: 'main', type: 'submit'}, 'Read'))));
+  field.focus();
+  say(ENDED[reason] ?? '');
+}
+
+byId('tokens').addEventListener('click', async () => {
+  if (byId('tokens').textContent === 'Use a token') return token('');
+  await signOut().catch(() => null);
+  state.views = [];
+  stream?.close();
+  await start();
+});
+byId('skip').addEventListener('click', event => { event.preventDefault(); byId('main').focus(); });
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const theme = name => { document.documentElement.dataset.theme = name; };
+theme(dark.matches ? 'dark' : 'light');
+dark.addEventListener('change', () => { theme(dark.matches ? 'dark' : 'light'); if (state.views.length) draw(); });
+byId('theme').addEventListener('click', () => {
+  theme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark');
+  if (state.views.length) draw(); else frame();
+});
+let resized, width = innerWidth;
+addEventListener('resize', () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => { if (innerWidth !== width && state.views.length) draw(); width = innerWidth; }, 150);
+});
+addEventListener('hashchange', route);
+start();

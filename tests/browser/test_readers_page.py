@@ -1,0 +1,303 @@
+"""The readers' page in Chromium: states, numbers, hostile keys, the policy, the keyboard, narrow screens."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.gateway_double import HOSTILE, STATIC, TOKEN, Double, Json, answer
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")]
+ARGUMENTS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+Page = Any
+Open = Callable[..., Page]
+VIEWS = ("destinations", "leaders", "carriers", "airlines", "running-total", "most-flown", "small-places")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS.split())
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Double]:
+    double = Double()
+    yield double
+    double.drop()
+    double.server.shutdown()
+    double.server.server_close()
+
+
+@pytest.fixture
+def double(server: Double) -> Double:
+    server.reset()
+    return server
+
+
+@pytest.fixture
+def visit(browser: Any, double: Double) -> Iterator[Open]:
+    """Open an address of the page; at the end nothing was blocked and nothing has failed."""
+    pages, faults = [], []
+
+    def opened(address: str = "", wait: str = ".strip", **options: Any) -> Page:
+        page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: faults.append(message.text) if _is_fault(message.text) else None)
+        pages.append(page)
+        page.goto(f"{double.url}#/{address}")
+        page.wait_for_selector(wait, timeout=15000)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert not faults
+
+
+def _is_fault(text: str) -> bool:
+    return "Content Security Policy" in text or "violates" in text
+
+
+def main(page: Page) -> str:
+    return re.sub(r"\s+", " ", page.inner_text("main"))
+
+
+def record(double: Double, view: str, at: int = -1, audience: str = "public") -> Json:
+    found: Json = double.views[audience][view]["records"][at]
+    return found
+
+
+def refused(release: Json, reason: str = "budget") -> Json:
+    """A refusal of what comes after a release."""
+    none = {"epsilon": {"exact": "1/5", "decimal": "0.2"}, "delta": {"exact": "0", "decimal": "0"}}
+    kept = ("view", "audience", "kind", "edition", "window", "ledger", "level", "released")
+    head = {name: release[name] for name in kept}
+    number = {"revision": release["revision"] + 1, "privacy": {"period": release["privacy"]["period"]}, "items": []}
+    return {**head, **number, "type": "refusal", "reason": reason, "requested": none}
+
+
+def odd(double: Double) -> set[int]:
+    """Give every release counts that occur nowhere else; return them."""
+    counts, following = set(), 770_003
+    for view in double.views["public"].values():
+        for one in view["records"]:
+            for item in one["items"]:
+                item["count"] = following
+                counts.add(following)
+                following += 1013
+    return counts
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_count_has_its_interval_in_the_same_element(visit: Open, double: Double, view: str) -> None:
+    counts = odd(double)
+    page = visit(f"public/{view}")
+    page.click("#as-table summary") if page.query_selector("#as-table") else None
+    texts = page.evaluate(
+        """() => [...document.querySelectorAll('*')].flatMap(e => [...e.attributes].map(a => a.name + ' ' + a.value)
+             .concat([...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data)))"""
+    )
+    found = [text for text in texts for n in re.findall(r"\d{3},?\d{3}", text) if int(n.replace(",", "")) in counts]
+    assert not [text for text in found if not re.search(r"\d to \d|at most \d", text)]
+    if view != "small-places":
+        assert re.search(r"[\d,]+ to [\d,]+", main(page))
+
+
+def test_states_in_words(visit: Open, double: Double) -> None:
+    one = record(double, "leaders")
+    double.views["public"]["leaders"]["records"].append(refused(one))
+    lost = refused(record(double, "carriers"), "lost") | {"revision": 1}
+    double.views["public"]["carriers"]["records"] = [*double.views["public"]["carriers"]["records"][:-1], lost]
+    double.views["public"]["most-flown"]["records"] = [
+        r for r in double.views["public"]["most-flown"]["records"] if r["type"] == "refusal"
+    ]
+    double.views["public"]["airlines"]["records"] = []
+    empty = main(visit("public/small-places"))
+    assert "Nothing stands out in this window" in empty
+    assert "does not mean that there was nothing" in empty
+    assert "97 % sure" in empty
+    sharper = main(visit("public/leaders"))
+    assert "A more precise version was refused" in sharper
+    assert "Nothing was taken back" in sharper
+    assert "It asked for ε 0.2" in sharper
+    assert "they will not come back" in main(visit("public/carriers"))
+    whole = main(visit("public/most-flown"))
+    assert "This window was refused" in whole
+    assert "A new budget begins with the next period" in whole
+    assert "No window yet" in main(visit("public/airlines", wait=".card"))
+    assert "There is nothing here that you may read" in main(visit("public/secret", wait=".card"))
+
+
+def test_kinds_in_words(visit: Open, double: Double) -> None:
+    for one in double.views["public"]["carriers"]["records"]:
+        one["complete"] = False
+    assert "the next ones are too close to tell apart" in main(visit("public/carriers/2013-11-05..2013-12-03"))
+    assert "in no order" in main(visit("public/most-flown"))
+    assert "probably none" in main(visit("public/airlines")) or "0 to" in main(visit("public/airlines"))
+    assert "may be lower than the one before" in main(visit("public/running-total"))
+    leaders = main(visit("public/leaders/2013-11-05..2013-12-03"))
+    assert "UA is first: 99 % sure (settled)" in leaders
+    assert "The lead over all others is at least 32" in leaders
+    assert "(not settled)" in leaders
+    assert "3?" in leaders
+    destinations = main(visit("public/destinations/2013-11-05..2013-12-03"))
+    assert "More precise than before: ±22, was ±45" in destinations
+    assert "A key is shown from 121 on. One with 143 or more would be shown" in destinations
+
+
+def test_another_edition_and_post_processing(visit: Open, double: Double) -> None:
+    for one in double.views["public"]["destinations"]["records"][-6:]:
+        one["edition"] = 2
+    page = visit("public/destinations")
+    assert "counted differently (edition 2)" in main(page)
+    assert "has no interval of its own" not in main(page)
+    page.check("#smooth")
+    assert "It was not released, costs no privacy and has no interval of its own" in main(page)
+
+
+def test_a_hostile_key_is_text(visit: Open, double: Double) -> None:
+    for one in double.views["public"]["destinations"]["records"]:
+        for item in one["items"][:1]:
+            item["item"] = HOSTILE
+    page = visit("public/destinations/2013-11-05..2013-12-03?item=" + "%3Cimg%20src%3Dx%3E")
+    page.wait_for_timeout(200)
+    assert HOSTILE in page.inner_text(".bars")
+    assert page.query_selector("main img") is None
+    assert "broken" not in page.title()
+
+
+def test_sharpened_while_one_looks(visit: Open, double: Double) -> None:
+    records = double.views["public"]["destinations"]["records"]
+    window = [r for r in records if r["window"]["start"].startswith("2013-11-05")]
+    for one in window[1:]:
+        records.remove(one)
+    page = visit("public/destinations/2013-11-05..2013-12-03")
+    assert "±45" in page.inner_text(".chips")
+    assert page.query_selector(".lane .old") is None
+    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    made = answer(window)
+    made["before"]["intervals"]["ORD"] = [600, 700]
+    double.send("release", made)
+    page.wait_for_selector(".lane .old", timeout=3000)
+    assert page.inner_text("#say") == "Destinations: more precise now, ±22 instead of ±45."
+    assert "400 to 444" in page.inner_text(".bars")
+    assert "The earlier interval missed. About 1 of 20 does; the new one replaces it." in main(page)
+
+
+def test_new_windows_and_refusals_come_by_the_stream(visit: Open, double: Double) -> None:
+    page = visit("public/leaders")
+    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    newest = record(double, "leaders")
+    double.send("refusal", {"position": "5d1f09c2-8", "record": refused(newest), "state": "sharper_refused"})
+    page.wait_for_selector("text=Nothing was taken back", timeout=3000)
+    later = copy.deepcopy(newest) | {"revision": 1}
+    length = newest["window"]["end_ms"] - newest["window"]["start_ms"]
+    start = newest["window"]["end_ms"]
+    later["window"] = {"start_ms": start, "end_ms": start + length, "start": "", "end": ""}
+    before = len(page.query_selector_all(".strip button"))
+    double.send("release", answer([later]) | {"state": "released"})
+    page.wait_for_function(f"document.querySelectorAll('.strip button').length === {before + 1}")
+    asked = next(path for path in double.asked if path.startswith("/v1/events"))
+    assert "after=" in asked
+    assert "leaders.5d1f09c2-7" in asked
+
+
+def test_interrupted_and_mended(visit: Open, double: Double) -> None:
+    page = visit("public/leaders")
+    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    double.is_down = True
+    double.drop()
+    page.wait_for_selector("#banner .bar", timeout=3000)
+    assert "What you see came until then; nothing of it is wrong." in page.inner_text("#banner")
+    assert "UA" in main(page)
+    double.is_down = False
+    page.click("#try")
+    page.wait_for_selector("#banner .bar", state="detached", timeout=5000)
+
+
+def test_token_unknown_and_revoked(visit: Open, double: Double) -> None:
+    double.needs_token = True
+    page = visit(wait="#token")
+    page.fill("#token", "sdp_wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=This token is not known")
+    page.fill("#token", TOKEN)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".strip")
+    assert TOKEN not in page.url
+    assert page.evaluate("document.cookie") == ""
+    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    double.send("bye", {"reason": "revoked"})
+    page.wait_for_selector("text=Your token was revoked.")
+    assert "What was shown has been removed" in main(page)
+    assert page.query_selector(".bars") is None
+    assert "ORD" not in page.content()
+
+
+def test_the_keyboard_moves_between_windows(visit: Open) -> None:
+    page = visit("public/destinations")
+    page.focus("#window")
+    here = page.get_attribute("#window", "data-id")
+    page.keyboard.press("ArrowLeft")
+    assert page.get_attribute("#window", "data-id") != here
+    assert page.evaluate("document.activeElement.id") == "window"
+    assert ".." in page.url
+    page.keyboard.press("End")
+    assert page.get_attribute("#window", "data-id") == here
+    page.keyboard.press("Home")
+    assert page.get_attribute("#window", "aria-label").startswith("1 Jan")
+
+
+def test_comparison_of_audiences(visit: Open) -> None:
+    page = visit("public/destinations/2013-11-05..2013-12-03")
+    page.click("#compare")
+    page.wait_for_selector(".compare")
+    text = page.inner_text(".compare")
+    assert "±22" in text
+    assert "±15" in text
+    assert "400 to 444" in text
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_sideways_scrolling_on_narrow_screens(visit: Open, view: str) -> None:
+    page = visit(f"public/{view}", viewport={"width": 320, "height": 600})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_every_button_and_field_has_a_name(visit: Open) -> None:
+    page = visit("public/destinations/2013-11-05..2013-12-03")
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, a, input, select')].filter(e => !(e.textContent.trim()
+             || e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_vendored_files_are_those_of_the_list() -> None:
+    listed = json.loads((STATIC / "vendor" / "README.json").read_text())["uPlot"]
+    for name, digest in listed["sha256"].items():
+        assert hashlib.sha256((STATIC / "vendor" / name).read_bytes()).hexdigest() == digest
+
+
+def test_no_inline_code_and_no_parsing_of_html() -> None:
+    for file in STATIC.glob("*.*"):
+        text = file.read_text()
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3\.org/2000/svg)", text
+        ), file.name
+    assert not re.search(r"<style|style=|<script>|\son\w+=", (STATIC / "index.html").read_text())

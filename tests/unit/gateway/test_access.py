@@ -1,0 +1,141 @@
+"""Tokens of readers: the file, what a credential gives, and the limits of requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_dp.errors import ConfigError
+from stream_dp.gateway.access import Rate, Tokens, new_token, read_tokens, reader_of, revoke_token
+from stream_dp.windows.durations import parse_time
+from tests.support.published import Said
+
+NOW = parse_time("2026-11-01T00:00:00Z")
+
+
+class Clock:
+    ms = NOW
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "readers.tokens"
+
+
+def looked(file: Path, clock: Clock | None = None) -> Tokens:
+    tokens = Tokens(file, clock or Clock())
+    tokens.look()
+    return tokens
+
+
+def test_a_token_is_kept_as_a_hash_in_a_file_that_nobody_else_reads(file: Path) -> None:
+    entry, token = new_token(file, "partner", NOW, note="the press")
+    assert (len(token), token[:4]) == (47, "sdp_")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert token[4:] not in file.read_text()
+    assert read_tokens(file) == [entry]
+    assert looked(file).entry(token) == entry
+
+
+def test_tokens_are_added_and_taken_out_one_by_one(file: Path) -> None:
+    made = [new_token(file, f"a{number}", NOW) for number in range(3)]
+    assert revoke_token(file, made[1][0].id) == made[1][0]
+    assert read_tokens(file) == [made[0][0], made[2][0]]
+    with pytest.raises(ConfigError, match="no token has the id"):
+        revoke_token(file, made[1][0].id)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+def test_a_file_that_others_may_read_or_write_gives_nothing(file: Path, mode: int) -> None:
+    _, token = new_token(file, "partner", NOW)
+    file.chmod(mode)
+    tokens = looked(file)
+    assert tokens.entry(token) is None
+    assert "chmod 600" in tokens.fault
+
+
+def test_a_line_that_is_no_token_is_named(file: Path) -> None:
+    new_token(file, "partner", NOW)
+    with file.open("a") as out:
+        out.write("{}\n")
+    with pytest.raises(ConfigError, match="line 2"):
+        read_tokens(file)
+
+
+def test_a_revoked_token_and_an_expired_one_are_told_apart(file: Path) -> None:
+    clock = Clock()
+    first, token = new_token(file, "partner", NOW, expires_ms=NOW + 1000)
+    second, other = new_token(file, "staff", NOW)
+    tokens = looked(file, clock)
+    assert (tokens.ended(first), tokens.ended(second)) == (None, None)
+    clock.ms += 1000
+    revoke_token(file, second.id)
+    assert tokens.entry(token) is None
+    assert tokens.look()
+    assert not tokens.look()
+    assert (tokens.ended(first), tokens.ended(second)) == ("expired", "revoked")
+    assert tokens.entry(other) is None
+
+
+def test_a_file_that_goes_takes_all_tokens_with_it(file: Path) -> None:
+    _, token = new_token(file, "partner", NOW)
+    tokens = looked(file)
+    file.unlink()
+    assert tokens.look()
+    assert tokens.entry(token) is None
+
+
+@pytest.mark.parametrize(
+    "change", [str.upper, lambda t: t[:-1], lambda t: t + t, lambda t: t + "\n", lambda t: "é" + t]
+)
+def test_a_changed_token_gives_nothing(file: Path, change: object) -> None:
+    assert callable(change)
+    _, token = new_token(file, "partner", NOW)
+    assert looked(file).entry(change(token)) is None
+
+
+def test_a_reader_has_the_audience_of_its_token_or_of_its_cookies_beside_the_public_ones(file: Path) -> None:
+    entry, token = new_token(file, "partner", NOW)
+    staff, other = new_token(file, "staff", NOW)
+    tokens = looked(file)
+    assert reader_of(tokens, ("public",), f"Bearer {token}", {}, "1").audiences == {"partner": entry}
+    assert reader_of(tokens, ("public",), None, {}, "1").audiences == {"public": None}
+    both = {"sdp-partner": token, "__Host-sdp-staff": other, "theme": "dark"}
+    assert reader_of(tokens, ("public",), None, both, "1").audiences == {
+        "partner": entry,
+        "staff": staff,
+        "public": None,
+    }
+    assert reader_of(tokens, (), None, {"sdp-staff": token}, "1").is_bad
+    assert reader_of(tokens, ("public",), f"Basic {token}", {}, "1") == reader_of(tokens, (), "x", {"a": "b"}, "1")
+
+
+def test_a_rate_lets_a_burst_through_and_then_says_how_long_to_wait() -> None:
+    now = [0.0]
+    rate = Rate(2, 3, lambda: now[0])
+    assert [rate.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert rate.take("b") == 0
+    assert rate.wait("a") == 0.5
+    now[0] += 0.5
+    assert rate.wait("a") == 0
+    assert rate.take("a") == 0
+    assert rate.take("a") == 0.5
+
+
+def test_the_command_makes_lists_and_revokes(visits_file: Path, call: object) -> None:
+    assert callable(call)
+    visits_file.write_text(visits_file.read_text() + "serve: {tokens: ./readers.tokens, public: [public]}\n")
+    made: Said = call("token", "new", str(visits_file), "staff", "--expires", "90d", "--note", "ops")
+    entry = read_tokens(visits_file.with_name("readers.tokens"))[0]
+    assert (made.code, looked(visits_file.with_name("readers.tokens"), Clock()).entry(made.out.split()[-1])) == (
+        0,
+        entry,
+    )
+    assert f"{entry.id}  staff" in call("token", "list", str(visits_file)).out
+    assert call("token", "revoke", str(visits_file), entry.id).code == 0
+    assert call("token", "list", str(visits_file)).out.endswith(": 0\n")
+    assert call("token", "new", str(visits_file), "stuff").code == 2

@@ -1,0 +1,395 @@
+"""Answers of the gateway: forms, pages, credentials, limits, and what must fail."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.gateway.access import Rate, revoke_token
+from stream_dp.gateway.app import SECURITY, Gateway
+from tests.support.gateway import NOW, ask, gateway_of, token_of
+
+Make = Callable[..., Any]
+WINDOWS = "/v1/views/pages/windows"
+STREAM = {"accept": "text/event-stream"}
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, release: Make, refusal: Make) -> Gateway:
+    public = [release({"home": 900 + day, "about": 40}, day=day) for day in range(3)]
+    public += [release({"home": 901, "=cmd()": 60}, day=1, revision=2, level=1), refusal(day=3), release({}, day=4)]
+    staff = [release({"home": 910}, audience="staff", level=1)]
+    gateway = gateway_of(
+        tmp_path,
+        {
+            ("pages", "public"): public,
+            ("pages", "staff"): staff,
+            ("searches", "staff"): [release({"x": 5}, view="searches", audience="staff")],
+        },
+    )
+    gateway.requests = gateway.failures = Rate(1, 1000, lambda: 0)
+    return gateway
+
+
+async def test_the_views_of_an_audience_are_listed_with_what_is_newest(gateway: Gateway) -> None:
+    answer = await ask(gateway.app(), "/v1/views")
+    (view,) = answer.json["views"]
+    assert (view["name"], view["kind"], view["windows"]) == ("pages", "histogram", 5)
+    assert view["newest"]["state"] == "empty"
+    assert (view["position"], answer.headers["stream-position"]) == ("00000000-5", "pages.00000000-5")
+    assert answer.json["audiences"] == ["public"]
+
+
+async def test_windows_come_newest_first_page_by_page(gateway: Gateway) -> None:
+    app, states, target = gateway.app(), [], f"{WINDOWS}?limit=2"
+    while target:
+        answer = (await ask(app, target)).json
+        states += [window["state"] for window in answer["windows"]]
+        target = answer["next"] and f"{WINDOWS}?limit=2&cursor={answer['next']}"
+    assert states == ["empty", "refused", "released", "sharper", "released"]
+    some = (await ask(app, f"{WINDOWS}?from=1970-01-02&until=1970-01-03T00:00:00Z&revisions=all")).json
+    assert [(one["state"], one["record"]["revision"]) for one in some["windows"]] == [("sharper", 2), ("replaced", 1)]
+    assert some["next"] is None
+
+
+async def test_one_window_is_found_by_its_start_and_revision(gateway: Gateway) -> None:
+    app, target = gateway.app(), f"{WINDOWS}/1970-01-02"
+    assert (await ask(app, target)).json["record"]["revision"] == 2
+    assert (await ask(app, f"{target}?end=1970-01-03&revision=1")).json["state"] == "replaced"
+    assert (await ask(app, f"{target}?end=1970-01-04")).status == 404
+    assert (await ask(app, f"{target}?revision=3")).json["type"] == "not_found"
+
+
+async def test_a_window_that_memory_dropped_is_gone(gateway: Gateway) -> None:
+    gateway.boards.by_name["pages", "public"].forget_oldest()
+    answer = await ask(gateway.app(), f"{WINDOWS}/1970-01-01")
+    assert (answer.status, answer.json["type"]) == (404, "gone")
+
+
+async def test_a_series_never_has_a_count_without_its_interval(gateway: Gateway) -> None:
+    answer = await ask(gateway.app(), "/v1/views/pages/series?item=home&item=about&smooth=3&diff=1")
+    home, about = answer.json["series"]
+    assert [one["state"] for one in home["windows"]] == ["released", "sharper", "released", "refused", "hidden"]
+    assert [one["state"] for one in about["windows"]] == ["released", "hidden", "released", "refused", "hidden"]
+    for one in [*home["windows"], *about["windows"]]:
+        assert ("count" in one) == ("interval" in one)
+        assert ("shown_from" in one) == (one["state"] == "hidden")
+    assert home["windows"][3]["reason"] == "budget"
+    derived = home["post_processing"]
+    assert (derived["smooth"][3], derived["smooth"][4], about["post_processing"]["smooth"][1]) == (None, None, None)
+    assert 900 <= derived["smooth"][0] <= 901
+    first, second, *rest = derived["diff"]
+    assert (first, second["difference"], rest[1:]) == (None, 1, [None, None])
+    assert second["interval"][0] < 1 < second["interval"][1]
+
+
+async def test_csv_has_a_row_with_empty_numbers_for_a_refused_window_and_no_formulas(gateway: Gateway) -> None:
+    answer = await ask(gateway.app(), WINDOWS, accept="text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert [row["state"] for row in rows] == [
+        "empty",
+        "refused",
+        *["released"] * 2,
+        *["sharper"] * 2,
+        *["released"] * 2,
+    ]
+    assert [rows[1][name] for name in ("item", "count", "low_95", "high_95")] == [""] * 4
+    assert rows[5]["item"] == "'=cmd()"
+    series = await ask(gateway.app(), "/v1/views/pages/series?item=about", accept="text/csv;q=0.9, text/html")
+    assert [row["state"] for row in csv.DictReader(io.StringIO(series.body.decode()))][1] == "hidden"
+
+
+async def test_arrow_has_the_columns_and_the_record_beside_them(gateway: Gateway) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    answer = await ask(gateway.app(), WINDOWS, accept="application/vnd.apache.arrow.stream")
+    table = pyarrow.ipc.open_stream(answer.body).read_all()
+    assert (table.num_rows, table.column("count")[1].as_py()) == (8, None)
+    assert json.loads(table.schema.metadata[b"record"])["view"] == "pages"
+
+
+@pytest.mark.parametrize("target", ["/v1/views", WINDOWS, f"{WINDOWS}/1970-01-02", "/v1/ledgers", "/v1/schema"])
+async def test_what_has_not_changed_is_304_in_each_form_by_itself(gateway: Gateway, target: str) -> None:
+    app = gateway.app()
+    plain, zipped = await ask(app, target), await ask(app, target, accept_encoding="gzip")
+    assert plain.headers["etag"] != zipped.headers["etag"]
+    again = await ask(app, target, if_none_match=f'"x", {plain.headers["etag"]}')
+    assert (again.status, again.body) == (304, b"")
+    if "content-encoding" in zipped.headers:
+        assert gzip.decompress(zipped.body) == plain.body
+    else:
+        assert len(plain.body) <= 1024
+
+
+async def test_a_change_of_the_view_changes_the_tag(gateway: Gateway, release: Make) -> None:
+    from stream_dp.records.codec import encode, topic_key
+
+    app, board = gateway.app(), gateway.boards.by_name["pages", "public"]
+    tag = (await ask(app, WINDOWS)).headers["etag"]
+    record = release({"home": 1000}, day=9)
+    board.take(topic_key(record), encode(record), 6, NOW)
+    assert (await ask(app, WINDOWS, if_none_match=tag)).status == 200
+
+
+async def test_the_ledger_says_what_the_audience_was_told_at_most(gateway: Gateway) -> None:
+    (entry,) = (await ask(gateway.app(), "/v1/ledgers")).json["ledgers"]
+    assert (entry["ledger"], entry["budget"]["epsilon"]["exact"]) == ("visitors", "30")
+    assert set(entry["privacy"]) == {"period"}
+
+
+async def test_a_token_gives_its_audience_and_nothing_else(gateway: Gateway) -> None:
+    app, token = gateway.app(), token_of(gateway, "staff")
+    bearer = {"authorization": f"Bearer {token}"}
+    assert [one["name"] for one in (await ask(app, "/v1/views", **bearer)).json["views"]] == ["pages", "searches"]
+    assert (await ask(app, "/v1/views?audience=public", **bearer)).status == 404
+    both = await ask(app, "/v1/views?audience=public", cookie=f"sdp-staff={token}")
+    assert (both.status, both.json["audiences"]) == (200, ["public", "staff"])
+    assert (await ask(app, f"{WINDOWS}?audience=staff", cookie=f"sdp-staff={token}")).json["windows"][0]["record"][
+        "audience"
+    ] == "staff"
+
+
+async def test_no_byte_of_an_audience_depends_on_another(tmp_path: Path, release: Make, refusal: Make) -> None:
+    mine = [release({"home": 900})]
+    others = ([release({"home": 910}, audience="staff", level=1)], [refusal(audience="staff")])
+    answers = []
+    for place, theirs in enumerate(others):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        app = gateway_of(folder, {("pages", "public"): mine, ("pages", "staff"): theirs}).app()
+        targets = ["/v1/views", WINDOWS, "/v1/ledgers", f"{WINDOWS}/1970-01-02", "/v1/views/searches/windows"]
+        answers.append([await ask(app, target) for target in [*targets, "/v1/views?audience=staff", "/readyz"]])
+    assert answers[0] == answers[1]
+
+
+async def test_every_answer_has_the_strict_headers(gateway: Gateway) -> None:
+    app = gateway.app()
+    for target in ("/", "/v1/views", "/nothing", "/v1/views?x=1", "/livez", "/openapi.json"):
+        headers = (await ask(app, target)).headers
+        assert {name: headers[name.lower()] for name in SECURITY} == SECURITY
+        assert "server" not in headers
+    assert (await ask(app, "/v1/views")).headers["cache-control"] == "public, max-age=1"
+    private = await ask(app, "/v1/views", authorization=f"Bearer {token_of(gateway, 'staff')}")
+    assert private.headers["cache-control"] == "private, max-age=0, must-revalidate"
+    assert "Cookie" in private.headers["vary"]
+
+
+async def test_the_session_puts_the_token_into_a_cookie_and_takes_it_out(gateway: Gateway) -> None:
+    app, token = gateway.app(), token_of(gateway, "staff", NOW + 90_000)
+    own = {"origin": "http://localhost", "content_type": "application/json"}
+    answer = await ask(app, "/v1/session", "POST", json.dumps({"token": token}).encode(), **own)
+    cookie = answer.headers["set-cookie"]
+    assert (answer.status, cookie.split(";")[0]) == (204, f"sdp-staff={token}")
+    assert {"HttpOnly", "Max-Age=90", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    answer = await ask(app, "/v1/session", "DELETE", cookie=f"sdp-staff={token}", **own)
+    assert (answer.status, "Max-Age=0" in answer.headers["set-cookie"]) == (204, True)
+
+
+async def test_pages_of_other_origins_may_ask_only_if_they_are_listed(tmp_path: Path, release: Make) -> None:
+    records = {("pages", "public"): [release({"home": 900})]}
+    app = gateway_of(tmp_path, records, origins=("https://a.example",)).app()
+    listed, other = [await ask(app, "/v1/views", origin=f"https://{name}.example") for name in "ab"]
+    assert listed.headers["access-control-allow-origin"] == "https://a.example"
+    assert "access-control-allow-origin" not in other.headers
+    assert "access-control-allow-credentials" not in listed.headers
+
+
+async def test_a_gateway_that_has_not_read_says_so_and_one_whose_broker_is_silent_warns(gateway: Gateway) -> None:
+    app = gateway.app()
+    gateway.boards.silent = True
+    assert (await ask(app, "/v1/views")).headers["warning"].startswith("110")
+    assert (await ask(app, "/readyz")).json["type"] == "broker_silent"
+    gateway.boards.silent = gateway.boards.started = False
+    answer = await ask(app, "/v1/views")
+    assert (answer.status, answer.json["type"], answer.headers["retry-after"]) == (503, "starting", "1")
+    assert (await ask(app, "/livez")).status == 200
+
+
+async def test_who_asks_too_often_waits_and_others_do_not(gateway: Gateway) -> None:
+    app = gateway.app()
+    gateway.requests = Rate(20, 3, lambda: 0)
+    gateway.failures = Rate(1, 2, lambda: 0)
+    assert [(await ask(app, "/v1/views")).status for _ in range(4)] == [200, 200, 200, 429]
+    assert (await ask(app, "/v1/views", client="10.0.0.2")).status == 200
+    wrong = {"authorization": "Bearer x", "client": "10.0.0.3"}
+    answers = [await ask(app, "/v1/views", **wrong) for _ in range(3)]
+    assert [one.status for one in answers] == [401, 401, 429]
+    assert answers[2].headers["retry-after"] == "2"
+
+
+BAD = {
+    "parameter": "/v1/views?x=1",
+    "twice": f"{WINDOWS}?limit=1&limit=2",
+    "audiences": "/v1/views?audience=public&audience=public",
+    "token in the address": "/v1/views?token=sdp_1",
+    **{f"limit {text}": f"{WINDOWS}?limit={text}" for text in ("0", "501", "-1", "x", "1e3", "%C2%B2", "9" * 30, "")},
+    **{f"from {text}": f"{WINDOWS}?from={text}" for text in ("x", "2013-13-01", "2013-01-01T00:00:00", "1", "%00")},
+    **{f"until {text}": f"{WINDOWS}?until={text}" for text in ("x", "2013-02-30", "now", "%F0")},
+    **{f"cursor {text}": f"{WINDOWS}?cursor={text}" for text in ("x", "1", "1.", ".1", "1.2.3", "--1.2", "9" * 40)},
+    **{
+        f"start {text}": f"{WINDOWS}/{text}"
+        for text in ("x", "0", "2013", "2013-01-01T25:00:00Z", "%2e%2e", "%00x")[:5]
+    },
+    **{f"revisions {text}": f"{WINDOWS}?revisions={text}" for text in ("old", "ALL", "1")},
+    **{f"revision {text}": f"{WINDOWS}/1970-01-01?revision={text}" for text in ("0", "x", "-1", "9999999")},
+    "end": f"{WINDOWS}/1970-01-01?end=x",
+    "no item": "/v1/views/pages/series",
+    "21 items": "/v1/views/pages/series?" + "&".join(f"item={n}" for n in range(21)),
+    **{f"smooth {text}": f"/v1/views/pages/series?item=a&smooth={text}" for text in ("1", "2", "4", "7", "x")},
+    **{f"diff {text}": f"/v1/views/pages/series?item=a&diff={text}" for text in ("0", "2", "x")},
+    "too many entries": "/v1/views/pages/series?item=a&item=b&limit=1001",
+    **{
+        f"after {text}": f"/v1/views/pages/events?after={text}"
+        for text in ("x", "00000000", "-5", "00000000-x", "0000000G-1", "00000000-1~", "00000000--2")
+    },
+    "after without a view": "/v1/events?view=pages&view=pages&after=x",
+    **{f"schema {text}": f"/v1/schema?name={text}" for text in ("entry", "x", "Record")},
+}
+NOT_THERE = [
+    "/v1",
+    "/v1/",
+    "/v1/view",
+    "/v1/views/",
+    "/v1/views/nothing/windows",
+    "/v1/views/searches/windows",
+    "/v1/views/searches/series?item=x",
+    "/v1/views/searches/events",
+    "/v1/views/PAGES/windows",
+    "/v1/views/pages%00/windows",
+    "/v1/views/%2e%2e/windows",
+    "/v1/views/pages/windows/",
+    "/v1/views/pages/windows/1999-01-01",
+    "/v1/views/pages/windows/1970-01-01?revision=9",
+    "/v1/events?view=searches",
+    "/v1/views/%ff/windows",
+    "/../app.py",
+    "/%2e%2e/app.py",
+    "/..%2fapp.py",
+    "/static/../../app.py",
+    "/%00",
+    "/a%00b",
+    "/%ff%fe",
+    "/" + "a" * 3000,
+    "/console",
+    "/v1/status",
+    "/v1/settings",
+    "/v1/grants",
+    "/v1/plan",
+    "/.git/config",
+]
+CREDENTIALS = [
+    "",
+    "Bearer",
+    "Bearer ",
+    "bearer sdp_",
+    "Basic TOKEN",
+    "TOKEN",
+    "Bearer TOKENx",
+    "Bearer TOKEN TOKEN",
+    "Bearer  TOKEN",
+    "Bearer TOKEN,Bearer TOKEN",
+    "Bearer CUT",
+    "Bearer UPPER",
+    "Bearer EXPIRED",
+    "Bearer REVOKED",
+    "Bearer OPERATOR",
+    "Bearer \xff\xfe",
+    "Bearer eyJhbGciOiJub25lIn0.eyJhdWQiOiJzdGFmZiJ9.",
+    "Token TOKEN",
+]
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_a_wrong_request_is_400(gateway: Gateway, name: str) -> None:
+    answer = await ask(gateway.app(), BAD[name])
+    assert (answer.status, answer.json["type"]) == (400, "bad_request")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("target", NOT_THERE)
+async def test_what_is_not_there_is_404_in_the_same_bytes_as_what_is_another_audiences(
+    gateway: Gateway, target: str
+) -> None:
+    app = gateway.app()
+    answer = await ask(app, target)
+    other = await ask(app, "/v1/views?audience=public", authorization=f"Bearer {token_of(gateway, 'staff')}")
+    assert answer.status == other.status == 404
+    assert answer.body == other.body
+    assert answer.headers == other.headers
+
+
+@pytest.mark.parametrize("credential", CREDENTIALS)
+async def test_a_credential_that_is_not_good_is_401(gateway: Gateway, credential: str) -> None:
+    token, expired, revoked = (token_of(gateway, "staff", ms) for ms in (None, NOW, None))
+    entry = gateway.tokens.entry(revoked)
+    assert entry is not None
+    assert gateway.tokens.file is not None
+    revoke_token(gateway.tokens.file, entry.id)
+    gateway.tokens.look()
+    names = {"TOKEN": token, "CUT": token[:-1], "UPPER": token.upper(), "EXPIRED": expired, "REVOKED": revoked}
+    for name, value in {**names, "OPERATOR": token.replace("sdp_", "sdpo_")}.items():
+        credential = credential.replace(name, value)
+    app = gateway.app()
+    for target in ("/v1/views", "/v1/views?audience=staff", "/v1/views/nothing/windows"):
+        answer = await ask(app, target, authorization=credential)
+        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/views?audience=staff", "/v1/views?audience=nobody", f"{WINDOWS}?audience=staff"]
+)
+async def test_without_a_credential_other_audiences_are_401_whether_they_exist_or_not(
+    gateway: Gateway, target: str
+) -> None:
+    app = gateway.app()
+    assert (await ask(app, target)).body == (await ask(app, "/v1/views?audience=x")).body
+    assert (await ask(app, target)).status == 401
+
+
+@pytest.mark.parametrize(
+    ("changes", "body", "status", "kind"),
+    [
+        ({"origin": "https://evil.example"}, b"", 403, "wrong_origin"),
+        ({"origin": "null"}, b"", 403, "wrong_origin"),
+        ({"origin": "http://localhost:81"}, b"", 403, "wrong_origin"),
+        ({"origin": ""}, b"", 403, "wrong_origin"),
+        ({"host": "stream.example", "origin": "http://stream.example"}, b"", 403, "tls_required"),
+        ({"content_type": "text/plain"}, b'{"token": "x"}', 400, "bad_request"),
+        ({}, b"", 400, "bad_request"),
+        ({}, b"[]", 400, "bad_request"),
+        ({}, b'{"token": 5}', 400, "bad_request"),
+        ({}, b"\xff", 400, "bad_request"),
+        ({}, b'{"tokens": "x"}', 400, "bad_request"),
+        ({}, b" " * 70_000, 413, "too_large"),
+        ({}, b'{"token": "sdp_x"}', 401, "unauthorized"),
+        ({}, b'{"token": "\\u00e9"}', 401, "unauthorized"),
+    ],
+)
+async def test_a_session_that_must_not_be_made_is_not(
+    gateway: Gateway, changes: dict[str, str], body: bytes, status: int, kind: str
+) -> None:
+    own = {"origin": "http://localhost", "content_type": "application/json", **changes}
+    answer = await ask(gateway.app(), "/v1/session", "POST", body, **own)
+    assert (answer.status, answer.json["type"], "set-cookie" in answer.headers) == (status, kind, False)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND"])
+async def test_other_methods_are_refused(gateway: Gateway, method: str) -> None:
+    assert (await ask(gateway.app(), "/v1/views", method)).status == 405
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/xml", "application/json;q=0", "x"])
+async def test_a_form_that_there_is_not_is_406(gateway: Gateway, accept: str) -> None:
+    assert (await ask(gateway.app(), WINDOWS, accept=accept)).json["type"] == "not_acceptable"
+    assert (await ask(gateway.app(), "/v1/views", accept="text/csv")).status == 406
+
+
+async def test_an_address_that_is_too_long_is_refused(gateway: Gateway) -> None:
+    assert (await ask(gateway.app(), f"{WINDOWS}?cursor={'1' * 4096}")).status == 414

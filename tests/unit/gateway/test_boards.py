@@ -1,0 +1,201 @@
+"""The board of a view and audience: what it keeps of a topic, and what a client is told that comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from stream_dp.gateway.boards import RESUMABLE_MS, UNKNOWN_END, Board, Boards, Reset
+from stream_dp.records.codec import encode, encode_parts, topic_key
+
+Make = Callable[..., Any]
+DAY_MS = 86_400_000
+MANY = {f"page {number}": 900 - number for number in range(300)}
+Rows = list[tuple[int, bytes, bytes | None]]
+
+
+def rows_of(*records: Any, most: int = 1 << 19) -> Rows:
+    """Offset, key and value of records, in parts where they are large; None before a record's key takes it back."""
+    pairs: list[tuple[bytes, bytes | None]] = []
+    for record in records:
+        pairs += [(record, None)] if isinstance(record, bytes) else encode_parts(record, most)
+    return [(offset, key, value) for offset, (key, value) in enumerate(pairs)]
+
+
+def board_of(rows: Sequence[tuple[int, bytes, bytes | None]], time_ms: int = 0) -> Board:
+    board = Board("pages", "public", "5d1f09c2")
+    for offset, key, value in rows:
+        board.take(key, value, offset, time_ms)
+    return board
+
+
+def shown(board: Board) -> dict[Any, Any]:
+    return {window: (cell.release, cell.refusal, cell.offset, cell.state) for window, cell in board.cells.items()}
+
+
+def compacted(rows: Rows) -> Rows:
+    newest = {key: offset for offset, key, _ in rows}
+    return [row for row in rows if newest[row[1]] == row[0]]
+
+
+def history(release: Make, refusal: Make) -> Rows:
+    """Parts, a sharper revision with fewer parts, repetitions, refusals, expired windows."""
+    first = release(MANY)
+    sharper = release(dict(list(MANY.items())[:150]), level=1, revision=2)
+    second = release({"home": 40}, day=1)
+    rows = rows_of(
+        first,
+        second,
+        second,
+        refusal(day=2),
+        sharper,
+        release({"home": 41}, day=1, revision=2, level=1),
+        refusal(day=1, revision=3),
+        *[key for key, _ in encode_parts(first, 3200)],
+        release({}, day=3),
+        topic_key(refusal(day=2)),
+        release({"about": 77}, day=4),
+        most=3200,
+    )
+    assert len(rows) > 15
+    return rows
+
+
+def test_a_window_has_the_newest_release_the_one_before_and_a_refusal_that_is_newer(
+    release: Make, refusal: Make
+) -> None:
+    first, sharper = release({"home": 40, "about": 2}), release({"home": 44}, revision=2, level=1)
+    board = board_of(rows_of(first, sharper, refusal(revision=1), refusal(revision=3, level=2)))
+    cell = board.cells[0, DAY_MS]
+    body = json.loads(cell.body(board.topic))
+
+    assert (cell.release, cell.before) == (encode(sharper), encode(first))
+    assert (body["position"], body["state"], body["released"]) == (
+        "5d1f09c2-3",
+        "sharper_refused",
+        "1970-01-01T00:00:00Z",
+    )
+    assert body["record"] == json.loads(encode(sharper))
+    assert body["intervals"] == [[max(0, low), high] for low, high in [sharper.interval(44)]]
+    assert body["before"]["intervals"]["about"] == [1, 2 + first.noise_interval_95]
+    assert body["refusal"]["revision"] == 3
+
+
+@pytest.mark.parametrize(
+    ("items", "revision", "state"), [({"a": 90}, 1, "released"), ({}, 1, "empty"), ({"a": 90}, 2, "sharper")]
+)
+def test_the_state_of_a_window_is_a_word(release: Make, items: dict[str, int], revision: int, state: str) -> None:
+    assert board_of(rows_of(release(items, revision=revision))).cells[0, DAY_MS].state == state
+
+
+def test_a_window_without_a_release_is_refused(refusal: Make) -> None:
+    body = json.loads(board_of(rows_of(refusal())).cells[0, DAY_MS].body("0"))
+    assert (body["state"], body["record"], body["intervals"]) == ("refused", None, None)
+
+
+def test_a_release_counts_when_all_its_parts_are_there(release: Make) -> None:
+    rows = rows_of(release(MANY), most=3200)
+    assert shown(board_of(rows[:-1])) == {}
+    cell = board_of(rows).cells[0, DAY_MS]
+    assert (cell.release, cell.offset) == (encode(release(MANY)), len(rows) - 1)
+
+
+def test_an_interval_never_begins_below_zero(release: Make) -> None:
+    body = json.loads(board_of(rows_of(release({"x": 3}, view="searches"))).cells[0, DAY_MS].body("0"))
+    assert body["intervals"][0][0] == 0
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_from_every_offset_list_and_stream_give_the_board_of_the_whole_topic(
+    release: Make, refusal: Make, is_compacted: bool
+) -> None:
+    rows = history(release, refusal)
+    kept = compacted(rows) if is_compacted else rows
+    whole = board_of(kept)
+    whole.loaded()
+    for end in range(len(rows) + 1):
+        client = {window: cell.body("5d1f09c2") for window, cell in board_of(rows[:end]).cells.items()}
+        changes = whole.since(end - 1, now_ms=1)
+        if 0 < end <= kept[0][0]:
+            assert changes == Reset("too_far_behind"), "the record of the position is gone with its neighbours"
+            continue
+        assert not isinstance(changes, Reset)
+        assert changes == sorted(changes)
+        for _, window in changes:
+            if window in whole.cells:
+                client[window] = whole.cells[window].body("5d1f09c2")
+            else:
+                client = {
+                    one: body
+                    for one, body in client.items()
+                    if one[0] != window[0] or window[1] not in (UNKNOWN_END, one[1])
+                }
+        revisions = {window: json.loads(body)["record"] for window, body in client.items()}
+        assert revisions == {w: json.loads(c.body("5d1f09c2"))["record"] for w, c in whole.cells.items()}
+
+
+def test_an_expired_window_is_told_even_if_compaction_left_its_tombstone_alone(release: Make) -> None:
+    key = topic_key(release({"home": 40}))
+    board = board_of([*rows_of(release({}, day=1)), (7, key, None)])
+    board.loaded()
+    assert board.since(6, 0) == [(7, (0, UNKNOWN_END))]
+    assert board.since(7, 0) == []
+
+
+def test_a_position_behind_the_end_is_of_another_topic(release: Make) -> None:
+    assert board_of(rows_of(release({"home": 40}))).since(1, 0) == Reset("recreated")
+
+
+def test_a_position_that_is_too_old_starts_again_unless_nothing_came_after_it(release: Make) -> None:
+    board = board_of(rows_of(*(release({"home": 40}, day=day) for day in range(3))))
+    board.loaded()
+    late = RESUMABLE_MS + 1
+    assert board.since(1, late) == Reset("too_far_behind")
+    assert board.since(2, late) == []
+    assert len(list(board.since(1, late - 1))) == 1
+
+
+def test_what_came_while_the_gateway_ran_is_resumed_however_old(release: Make) -> None:
+    rows = rows_of(*(release({"home": 40}, day=day) for day in range(4)))
+    board = board_of(rows[:2])
+    board.loaded()
+    for offset, key, value in rows[2:]:
+        board.take(key, value, offset, 0)
+    assert board.since(1, 100 * RESUMABLE_MS) == [(2, (2 * DAY_MS, 3 * DAY_MS)), (3, (3 * DAY_MS, 4 * DAY_MS))]
+
+
+def test_memory_drops_the_oldest_windows_and_says_that_they_are_gone(release: Make) -> None:
+    board = board_of(rows_of(*(release({"home": 40}, day=day) for day in range(5))))
+    boards = Boards(memory_bytes=2 * board.cells[3 * DAY_MS, 4 * DAY_MS].size + 9)
+    boards.put(board)
+    boards.bound()
+    assert [start // DAY_MS for start, _ in board.order] == [3, 4]
+    assert board.bytes_held == sum(cell.size for cell in board.cells.values())
+    assert board.is_gone(0)
+    assert not board.is_gone(7 * DAY_MS)
+
+
+def test_the_newest_window_stays_whatever_the_memory(release: Make) -> None:
+    boards = Boards(memory_bytes=1)
+    boards.put(board_of(rows_of(release({"home": 40}))))
+    boards.bound()
+    assert len(boards.by_name["pages", "public"].cells) == 1
+
+
+def test_a_record_that_cannot_be_read_is_passed_over(release: Make) -> None:
+    board = board_of(
+        [(0, b"pages/public/0", b'{"schema_version": 2}'), *[(1, *row[1:]) for row in rows_of(release({}))]]
+    )
+    assert (board.unreadable, board.offset, len(board.cells)) == (1, 1, 1)
+
+
+def test_a_board_that_is_made_anew_closes_the_streams_of_the_former(release: Make) -> None:
+    told: list[str] = []
+    boards = Boards()
+    boards.put(former := Board("pages", "public", "1"))
+    former.closers.add(told.append)
+    boards.put(Board("pages", "public", "2"))
+    assert told == ["recreated"]
