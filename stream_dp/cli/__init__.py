@@ -15,8 +15,8 @@ _COMMANDS = (
     *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
     *("ledger", "status", "serve", "token", "keys", "reset", "kafka"),
 )
-_MODULES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
-"""Modules of commands that have no module of their own name."""
+_FILES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
+"""Commands that share a file with another one."""
 
 
 class _Commands(click.Group):
@@ -28,7 +28,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"stream_dp.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        file = "demo" if cmd_name == "demo" else f"{_FILES.get(cmd_name, cmd_name)}_command"
+        module = import_module(f"stream_dp.cli.{file}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

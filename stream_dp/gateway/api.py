@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from stream_dp.gateway.boards import Board, Cell, Window, compact, decoded, interval
+from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded, interval
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Release
 from stream_dp.windows.durations import format_time, parse_time
@@ -23,7 +23,7 @@ _FORMULA = ("=", "+", "-", "@", "\t")
 _DRAWN_AS_TEXT = "'"
 
 
-class Problem(Exception):  # noqa: N818 - it is an answer
+class RequestError(Exception):
     """An answer that is an error: a word for its type, and what to do about it."""
 
     def __init__(self, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -45,7 +45,7 @@ def moment(name: str, text: str) -> int:
     try:
         return parse_time(text if "T" in text else f"{text}T00:00:00Z")
     except ValueError:
-        raise Problem(
+        raise RequestError(
             "bad_request", f'{name}: write a date, "2013-05-07", or a moment, "2013-05-07T12:00:00Z"'
         ) from None
 
@@ -53,7 +53,7 @@ def moment(name: str, text: str) -> int:
 def number(name: str, text: str, most: int) -> int:
     """Return a parameter that is a whole number from 1 on."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most):
-        raise Problem("bad_request", f"{name}: write a whole number from 1 to {most}")
+        raise RequestError("bad_request", f"{name}: write a whole number from 1 to {most}")
     return int(text)
 
 
@@ -66,7 +66,7 @@ def window_of(text: str) -> Window:
     """Return the window of a cursor."""
     start, _, end = text.partition(".")
     if not all(part.removeprefix("-").isdecimal() and part.isascii() and len(part) < 17 for part in (start, end)):
-        raise Problem("bad_request", "cursor: use `next` of an answer as it is")
+        raise RequestError("bad_request", "cursor: use `next` of an answer as it is")
     return int(start), int(end)
 
 
@@ -117,30 +117,30 @@ def windows(board: Board, page: Page, *, with_replaced: bool) -> bytes:
             break
         if size > LARGEST_ANSWER:
             following = cursor(window)
-            raise Problem(
+            raise RequestError(
                 "too_large", f"the window of {format_time(window[0])} is larger than an answer; next: {following}"
             )
         bodies += entry
     return b'{"windows":[%s],"next":%s}' % (b",".join(bodies), compact(following))
 
 
-def one(board: Board, start: str, end: str | None, revision: str | None) -> tuple[Cell, bytes]:
+def one(board: Board, start: str, end: str | None, revision: str | None) -> tuple[BoardWindow, bytes]:
     """Return a window, and it as JSON."""
     start_ms, end_ms = moment("start", start), None if end is None else moment("end", end)
     wanted = None if revision is None else number("revision", revision, 10**6)
     cell = board.find(start_ms, end_ms)
     if cell is None:
         if board.is_gone(start_ms, end_ms):
-            raise Problem("gone", "The gateway no longer has this window; its topic does.")
-        raise Problem("not_found", "")
+            raise RequestError("gone", "The gateway no longer has this window; its topic does.")
+        raise RequestError("not_found", "")
     if wanted in (None, cell.revision or cell.refused_revision):
         return cell, cell.body(board.topic)
     replaced = cell.replaced(board.topic)
     if replaced is not None and json.loads(replaced)["record"]["revision"] == wanted:
         return cell, replaced
     if wanted is not None and wanted < cell.revision:
-        raise Problem("gone", "The gateway no longer has this revision.")
-    raise Problem("not_found", "")
+        raise RequestError("gone", "The gateway no longer has this revision.")
+    raise RequestError("not_found", "")
 
 
 def series(board: Board, items: Sequence[str], page: Page, smooth: int | None, diff: int | None) -> bytes:
@@ -164,7 +164,7 @@ def series(board: Board, items: Sequence[str], page: Page, smooth: int | None, d
     return compact({"series": answer, "next": following})
 
 
-def _entry(cell: Cell, release: Release | None, item: str) -> dict[str, Any]:
+def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "start": format_time(cell.window[0]),
         "end": format_time(cell.window[1]),
@@ -189,7 +189,7 @@ def _count(release: Release | None, item: str) -> int | None:
     return None if release is None else next((entry.count for entry in release.items if entry.item == item), None)
 
 
-_Read = Sequence[tuple[Cell, Release | None]]
+_Read = Sequence[tuple[BoardWindow, Release | None]]
 
 
 def _smooth(read: _Read, item: str, width: int) -> list[int | None]:
@@ -263,7 +263,7 @@ def ledgers(boards: Iterable[Board]) -> bytes:
     return compact({"ledgers": listed})
 
 
-def rows(cells: Iterable[Cell], items: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+def rows(cells: Iterable[BoardWindow], items: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
     """Return the table of windows: a row for each count; one with empty numbers for a window or item without.
 
     Args:
@@ -304,12 +304,14 @@ def as_arrow(table: Iterable[tuple[Any, ...]], metadata: Mapping[str, str]) -> b
     """Return a table as a stream of Arrow.
 
     Raises:
-        Problem: pyarrow is not installed.
+        RequestError: pyarrow is not installed.
     """
     try:
         import pyarrow  # noqa: PLC0415 - an extra
     except ImportError:
-        raise Problem("not_acceptable", "This gateway has no Arrow; ask for application/json or text/csv.") from None
+        raise RequestError(
+            "not_acceptable", "This gateway has no Arrow; ask for application/json or text/csv."
+        ) from None
     whole = (pyarrow.int64(), pyarrow.string())
     fields = [(name, whole[name not in ("revision", "count", "low_95", "high_95")]) for name in COLUMNS]
     schema = pyarrow.schema(fields, metadata=dict(metadata))
@@ -321,7 +323,7 @@ def as_arrow(table: Iterable[tuple[Any, ...]], metadata: Mapping[str, str]) -> b
     return out.getvalue()
 
 
-def record_metadata(cells: Sequence[Cell]) -> dict[str, str]:
+def record_metadata(cells: Sequence[BoardWindow]) -> dict[str, str]:
     """Return the fields of the newest record that are no columns, for the schema of Arrow."""
     newest = next((cell.newest for cell in cells if cell.release is not None), None)
     if newest is None:

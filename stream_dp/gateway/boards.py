@@ -62,7 +62,7 @@ def window_json(window: Window) -> dict[str, str]:
 
 
 @dataclass
-class Cell:
+class BoardWindow:
     """The records of one window.
 
     Attributes:
@@ -209,7 +209,7 @@ class Board:
     view: str
     audience: str
     topic: str
-    cells: dict[Window, Cell] = field(default_factory=dict)
+    cells: dict[Window, BoardWindow] = field(default_factory=dict)
     offset: int = -1
     ready: bool = False
     bytes_held: int = 0
@@ -271,7 +271,7 @@ class Board:
             return None
         cell = self.cells.get(window)
         size = 0 if cell is None else cell.size
-        cell = cell or Cell(window)
+        cell = cell or BoardWindow(window)
         if not cell.take(whole, value, offset, timestamp_ms):
             return None
         if window not in self.cells:
@@ -331,7 +331,7 @@ class Board:
         high = len(self.order) if until_ms is None else bisect_left(self.order, (until_ms, -1))
         return self.order[low:high]
 
-    def find(self, start_ms: int, end_ms: int | None = None) -> Cell | None:
+    def find(self, start_ms: int, end_ms: int | None = None) -> BoardWindow | None:
         """Return a window by its start; of several the longest, unless the end is given."""
         found = [window for window in self.between(start_ms, start_ms + 1) if end_ms in (None, window[1])]
         return self.cells[found[-1]] if found else None

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from stream_dp.gateway.events import TRANSPORT
+from stream_dp.gateway.streams import TRANSPORT
 
 LARGEST_HEAD = 16 << 10
 HEAD_SECONDS, IDLE_SECONDS = 10, 30

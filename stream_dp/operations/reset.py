@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
-from stream_dp.operations.ledger import read_entries
+from stream_dp.operations.budgets import read_entries
 from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.faust.membership import EMPTY

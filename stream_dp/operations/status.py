@@ -12,7 +12,7 @@ from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
 from stream_dp.control.editions import Posted, editions, plan_holding, presented
 from stream_dp.operations import plain
-from stream_dp.operations.ledger import newest_statements
+from stream_dp.operations.budgets import newest_statements
 from stream_dp.records.models import PartitionStatus, WorkerStatus, decode_status
 from stream_dp.records.statement import LedgerStatement
 from stream_dp.releases.partition_state import stream_ms

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stream_dp.cli.check import check
+from stream_dp.cli.check_command import check
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import application

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.check import check
-from stream_dp.cli.tail import record_line
+from stream_dp.cli.check_command import check
+from stream_dp.cli.tail_command import record_line
 from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.exact.reals import exp_neg
 from stream_dp.kinds import KINDS

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.status import page
+from stream_dp.cli.status_command import page
 from stream_dp.operations.status import look, summary
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import advice, assembly, reporting

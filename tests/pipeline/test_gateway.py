@@ -17,11 +17,11 @@ import pytest
 
 from stream_dp.config.plan import Plan, ServePlan
 from stream_dp.errors import OutageError
-from stream_dp.gateway import access, events, server
-from stream_dp.gateway.access import Tokens, new_token, revoke_token
-from stream_dp.gateway.app import Gateway
+from stream_dp.gateway import server, streams, tokens
 from stream_dp.gateway.boards import Board, Boards
 from stream_dp.gateway.reader import BoardReader
+from stream_dp.gateway.routes import Gateway
+from stream_dp.gateway.tokens import Tokens, new_token, revoke_token
 from stream_dp.records.codec import encode_parts
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
@@ -67,7 +67,7 @@ class World:
         """A gateway that is ready, and a client of it."""
         boards = Boards()
         gateway = Gateway(ServePlan(self.tokens, ("public",)), boards, Tokens(self.tokens, wall_clock_ms))
-        gateway.requests = access.Rate(1e6, 10**6)
+        gateway.requests = tokens.RequestRate(1e6, 10**6)
         reader = BoardReader(self.plan, boards, self.client, list_seconds=list_seconds, ask_seconds=0.02)
         listening = asyncio.Event()
         with socket.create_server(("127.0.0.1", 0)) as place:
@@ -85,7 +85,7 @@ class World:
 
 @pytest.fixture
 def world(visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("stream_dp.gateway.app.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("stream_dp.gateway.routes.LOOK_SECONDS", 0.05)
     return World(visits, tmp_path / "readers.tokens")
 
 
@@ -281,7 +281,7 @@ async def test_a_client_that_takes_nothing_is_ended_and_others_hear_everything(
     release: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "SEND_SECONDS", 0.3)
+    monkeypatch.setattr(streams, "SEND_SECONDS", 0.3)
     many = {f"{'x' * 200} {number}": 900 for number in range(800)}
     world.publish(release({"home": 40}))
     async with world.serving() as session:

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message
 
 from stream_dp.config.plan import ServePlan
-from stream_dp.gateway.access import Tokens, new_token
-from stream_dp.gateway.app import Gateway
 from stream_dp.gateway.boards import Board, Boards
+from stream_dp.gateway.routes import Gateway
+from stream_dp.gateway.tokens import Tokens, new_token
 from stream_dp.records.codec import encode_parts
 
 NOW = 1_700_000_000_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,29 @@ def test_what_is_built_or_made_by_running_is_ignored(name: str) -> None:
 )
 def test_what_is_written_by_hand_is_not_ignored(name: str) -> None:
     assert git("check-ignore", "-z", "--no-index", "--stdin", given=f"{name}\0") == []
+
+
+def sources() -> list[Path]:
+    """Every module of the package, and of the agents."""
+    return [
+        CHECKOUT / name
+        for name in git("ls-files", "-z", "stream_dp/*.py", "agents/*.py")
+        if Path(name).name not in ("__init__.py", "__main__.py")
+    ]
+
+
+def test_no_two_modules_have_one_name() -> None:
+    names = Counter(file.name for file in sources())
+
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(
+        part.name
+        for file in sources()
+        for part in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(part, ast.ClassDef)
+    )
+
+    assert [name for name, times in names.items() if times > 1] == []

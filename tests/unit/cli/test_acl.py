@@ -74,7 +74,7 @@ def test_what_is_given_is_what_is_printed_whatever_settings_are_in_effect(
         yield MemoryClient(log)
 
     monkeypatch.setattr(MemoryClient, "allow", allow, raising=False)
-    monkeypatch.setattr("stream_dp.cli.acl.KafkaClient", MemoryClient)
+    monkeypatch.setattr("stream_dp.cli.acl_command.KafkaClient", MemoryClient)
     monkeypatch.setattr("stream_dp.cli.command_line.connect", here)
     text = visits_file.read_text().replace("broker: memory://", "broker: kafka://here:9092")
     file = visits_file.with_name("new.yaml")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_dp.accounting import Cost, Ledger
-from stream_dp.cli.check import check
+from stream_dp.cli.check_command import check
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan

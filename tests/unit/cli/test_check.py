@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stream_dp.cli.check import check
+from stream_dp.cli.check_command import check
 from stream_dp.runtime import capacity as rates
 
 Golden = Callable[[str, str], None]

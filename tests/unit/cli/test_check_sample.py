@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 from click.testing import CliRunner, Result
 
-from stream_dp.cli.check import check
+from stream_dp.cli.check_command import check
 from stream_dp.control.editions import Posted, next_record, plan_of
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from stream_dp.cli.grants import explained
+from stream_dp.cli.grants_command import explained
 from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Grant, Order, Scope, changes_of
 from stream_dp.runtime.embedded import MemoryLog

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from stream_dp.cli.kafka import kafka
+from stream_dp.cli.kafka_command import kafka
 
 
 @pytest.fixture(autouse=True)

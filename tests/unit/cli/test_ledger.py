@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost, Ledger
-from stream_dp.cli.ledger import burn_down, page, verdict
+from stream_dp.cli.ledger_command import burn_down, page, verdict
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import load_plan
-from stream_dp.operations.ledger import as_json, outlook
+from stream_dp.operations.budgets import as_json, outlook
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.records.models import AudienceCharge, LedgerEntry
 from stream_dp.records.statement import LedgerStatement, Period, read_statements

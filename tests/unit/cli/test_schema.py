@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stream_dp.cli.tail import schema
+from stream_dp.cli.tail_command import schema
 from stream_dp.records import codec as records
 
 

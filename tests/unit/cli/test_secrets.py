@@ -58,7 +58,7 @@ def test_check_says_what_of_the_registry_is_not_on_this_machine(folder: Path, ca
 def test_commands_that_connect_end_before_that_where_a_secret_is_missing(
     folder: Path, call: Call, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.cli.worker.speak", lambda *_, **__: None)
+    monkeypatch.setattr("stream_dp.cli.worker_command.speak", lambda *_, **__: None)
     file = folder / "app.yaml"
     login = {"mechanism": "plain", "username": "me", "password": {"env": "CLUSTER_WORD"}}
     whole = {"address": "127.0.0.1:1", "tls": True, "sasl": login}

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from stream_dp.accounting import Cost
-from stream_dp.cli.status import page
+from stream_dp.cli.status_command import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan, load_plan
@@ -523,7 +523,7 @@ def test_watching_prints_a_line_at_every_look_until_it_is_interrupted(
         return found
 
     monkeypatch.setattr(command, "look", interrupted)
-    monkeypatch.setattr(import_module("stream_dp.cli.status"), "LOOK_SECONDS", 0)
+    monkeypatch.setattr(import_module("stream_dp.cli.status_command"), "LOOK_SECONDS", 0)
     report(log, today(ONE))
     said = call("status", visits_file, "--watch", "--json")
     assert (said.code, said.err) == (0, "")
@@ -544,7 +544,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     report(log, *(one.model_copy(update={"settings": 1}) for one in (ONE, TWO)))
     command = import_module("stream_dp.operations.status")
     monkeypatch.setattr("stream_dp.operations.status.wall_clock_ms", lambda: NOW)
-    monkeypatch.setattr(import_module("stream_dp.cli.status"), "LOOK_SECONDS", 0)
+    monkeypatch.setattr(import_module("stream_dp.cli.status_command"), "LOOK_SECONDS", 0)
 
     def said(*options: str) -> str:
         look, looks = command.look, count(1)

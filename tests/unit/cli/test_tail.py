@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console, ConsoleDimensions
 
-from stream_dp.cli.tail import Board, record_line
+from stream_dp.cli.tail_command import Screen, record_line
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
 from stream_dp.runtime.embedded import MemoryLog
@@ -26,7 +26,7 @@ def publish(log: MemoryLog, *records: AnyRecord) -> None:
         log.append(TOPIC, 0, topic_key(record), encode(record))
 
 
-def screen(board: Board, width: int = 100, height: int = 30) -> str:
+def screen(board: Screen, width: int = 100, height: int = 30) -> str:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(board.render(ConsoleDimensions(width, height)))
@@ -151,7 +151,7 @@ def test_window_that_is_no_day_is_wrong_usage(call: Make, visits_file: Path) -> 
 
 
 def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, release: Make) -> None:
-    board = Board(visits.views["pages"], TOPIC)
+    board = Screen(visits.views["pages"], TOPIC)
     assert "no release yet" in screen(board)
     for day in range(3):
         board.history.take(release({f"page-{day}": 60 + day}, day=day))
@@ -168,7 +168,7 @@ def test_board_shows_the_newest_window_and_lists_the_others(visits: Plan, releas
 
 
 def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Make) -> None:
-    board = Board(visits.views["pages"], TOPIC)
+    board = Screen(visits.views["pages"], TOPIC)
     board.history.take(release({"home": 60}))
     board.history.take(release({"home": 57, "faq": 17}, level=1, revision=2))
     shown = screen(board)
@@ -180,7 +180,7 @@ def test_board_shows_what_a_sharper_revision_replaces(visits: Plan, release: Mak
 
 
 def test_chosen_window_stays_while_newer_ones_come(visits: Plan, release: Make) -> None:
-    board = Board(visits.views["pages"], TOPIC, at_ms=DAY_MS + 5)
+    board = Screen(visits.views["pages"], TOPIC, at_ms=DAY_MS + 5)
     board.history.take(release({"page-0": 60}))
     assert "no release of this window yet" in screen(board)
     for day in (1, 2):
@@ -190,7 +190,7 @@ def test_chosen_window_stays_while_newer_ones_come(visits: Plan, release: Make) 
 
 
 def test_refusals_are_told_with_what_was_asked(visits: Plan, release: Make, refusal: Make) -> None:
-    board = Board(visits.views["pages"], TOPIC)
+    board = Screen(visits.views["pages"], TOPIC)
     board.history.take(refusal())
     words = "refused: fine would cost epsilon 1, delta 1e-6, more than the ledger has left"
     assert words in screen(board, 120)
@@ -203,7 +203,7 @@ def test_refusals_are_told_with_what_was_asked(visits: Plan, release: Make, refu
 
 
 def test_frame_fits_its_terminal(visits: Plan, release: Make) -> None:
-    board, keys = Board(visits.views["pages"], TOPIC), {f"page-{number}": 60 + number for number in range(50)}
+    board, keys = Screen(visits.views["pages"], TOPIC), {f"page-{number}": 60 + number for number in range(50)}
     for day in range(20):
         board.history.take(release(keys, day=day, period_loss=visits.ledgers["visitors"].total))
     for width, height in ((80, 24), (120, 40)):
@@ -215,7 +215,7 @@ def test_frame_fits_its_terminal(visits: Plan, release: Make) -> None:
 def test_nothing_that_is_said_of_a_key_is_cut_on_a_narrow_terminal(visits: Plan, release: Make) -> None:
     keys = {f"/a/rather/long/path/{number}": 100 - number for number in range(3)}
     for width in (60, 40):
-        board = Board(visits.views["pages"], TOPIC)
+        board = Screen(visits.views["pages"], TOPIC)
         board.history.take(release({**keys, "short": 46}))
         board.history.take(release({**keys, "short": 46, "more": 20}, level=1, revision=2))
         shown = screen(board, width)

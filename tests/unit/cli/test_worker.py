@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_dp.cli import cli
-from stream_dp.cli import worker as command
+from stream_dp.cli import worker_command as command
 from stream_dp.runtime.worker.assembly import Options
 
 

@@ -46,15 +46,15 @@ def serve(
     Exit codes: 0 ended; 1 it cannot listen there; 2 wrong usage or configuration, or the extra is missing.
     """
     try:
-        from stream_dp.gateway.app import Gateway  # noqa: PLC0415 - an extra
+        from stream_dp.gateway.routes import Gateway  # noqa: PLC0415 - an extra
         from stream_dp.gateway.server import Server  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
             f"{error.name} is missing; install the extra: pip install 'stream-dp[gateway]'", "serve"
         ) from None
-    from stream_dp.gateway.access import Tokens, read_tokens  # noqa: PLC0415
     from stream_dp.gateway.boards import Boards  # noqa: PLC0415
     from stream_dp.gateway.reader import BoardReader  # noqa: PLC0415
+    from stream_dp.gateway.tokens import Tokens, read_tokens  # noqa: PLC0415
 
     plan = load_plan(file)
     for audience in plan.serve.public:

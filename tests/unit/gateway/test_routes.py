@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.gateway.access import Rate, revoke_token
-from stream_dp.gateway.app import SECURITY, Gateway
+from stream_dp.gateway.routes import SECURITY, Gateway
+from stream_dp.gateway.tokens import RequestRate, revoke_token
 from tests.support.gateway import NOW, ask, gateway_of, token_of
 
 Make = Callable[..., Any]
@@ -34,7 +34,7 @@ def gateway(tmp_path: Path, release: Make, refusal: Make) -> Gateway:
             ("searches", "staff"): [release({"x": 5}, view="searches", audience="staff")],
         },
     )
-    gateway.requests = gateway.failures = Rate(1, 1000, lambda: 0)
+    gateway.requests = gateway.failures = RequestRate(1, 1000, lambda: 0)
     return gateway
 
 
@@ -214,8 +214,8 @@ async def test_a_gateway_that_has_not_read_says_so_and_one_whose_broker_is_silen
 
 async def test_who_asks_too_often_waits_and_others_do_not(gateway: Gateway) -> None:
     app = gateway.app()
-    gateway.requests = Rate(20, 3, lambda: 0)
-    gateway.failures = Rate(1, 2, lambda: 0)
+    gateway.requests = RequestRate(20, 3, lambda: 0)
+    gateway.failures = RequestRate(1, 2, lambda: 0)
     assert [(await ask(app, "/v1/views")).status for _ in range(4)] == [200, 200, 200, 429]
     assert (await ask(app, "/v1/views", client="10.0.0.2")).status == 200
     wrong = {"authorization": "Bearer x", "client": "10.0.0.3"}

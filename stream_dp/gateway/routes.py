@@ -28,10 +28,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_dp.config.plan import ServePlan
 from stream_dp.gateway import api
-from stream_dp.gateway.access import LOOK_SECONDS, Rate, Reader, Tokens, cookie_name, reader_of
-from stream_dp.gateway.api import Page, Problem
-from stream_dp.gateway.boards import Board, Boards, Cell, compact
-from stream_dp.gateway.events import EventResponse, Hub, PositionError, Stream, parse_positions
+from stream_dp.gateway.api import Page, RequestError
+from stream_dp.gateway.boards import Board, Boards, BoardWindow, compact
+from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
+from stream_dp.gateway.tokens import LOOK_SECONDS, Reader, RequestRate, Tokens, cookie_name, reader_of
 from stream_dp.records.codec import SCHEMA_NAMES, schema
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.durations import parse_time
@@ -85,13 +85,13 @@ class Asked:
         """Return a parameter that may be there once."""
         values = self.many.get(name, ())
         if len(values) > 1:
-            raise Problem("bad_request", f"{name}: write it once")
+            raise RequestError("bad_request", f"{name}: write it once")
         return values[0] if values else None
 
     def board(self, view: str) -> Board:
         """Return the board of a view that the audience reads."""
         if view not in self.boards:
-            raise Problem("not_found", _NOT_FOUND)
+            raise RequestError("not_found", _NOT_FOUND)
         return self.boards[view]
 
     def page(self, most: int, usual: int) -> Page:
@@ -114,8 +114,8 @@ class Gateway:
     tokens: Tokens
     now_ms: Callable[[], int] = wall_clock_ms
     static: Path = STATIC
-    requests: Rate = field(default_factory=lambda: Rate(20, 100))
-    failures: Rate = field(default_factory=lambda: Rate(1 / 6, 10))
+    requests: RequestRate = field(default_factory=lambda: RequestRate(20, 100))
+    failures: RequestRate = field(default_factory=lambda: RequestRate(1 / 6, 10))
 
     def __post_init__(self) -> None:
         self.hub = Hub(self.tokens)
@@ -183,7 +183,7 @@ class Gateway:
         async def endpoint(request: Request) -> Response:
             try:
                 return await work(request)
-            except Problem as found:
+            except RequestError as found:
                 return problem(found)
 
         return endpoint
@@ -194,9 +194,13 @@ class Gateway:
             many = {name: request.query_params.getlist(name) for name in request.query_params}
             audience = self._audience(reader, many.get("audience", ()))
             if unknown := many.keys() - {"audience", *parameters}:
-                raise Problem("bad_request", f"unknown parameter {min(unknown)[:40]!r}; known: {', '.join(parameters)}")
+                raise RequestError(
+                    "bad_request", f"unknown parameter {min(unknown)[:40]!r}; known: {', '.join(parameters)}"
+                )
             if not self.boards.started:
-                raise Problem("broker_silent" if self.boards.silent else "starting", "Try again.", {"Retry-After": "1"})
+                raise RequestError(
+                    "broker_silent" if self.boards.silent else "starting", "Try again.", {"Retry-After": "1"}
+                )
             response = await work(request, Asked(reader, audience, self.boards.of(audience), many))
             response.headers["Vary"] = "Accept, Accept-Encoding, Authorization, Cookie"
             if self.boards.silent:
@@ -221,14 +225,14 @@ class Gateway:
     def _audience(self, reader: Reader, wanted: Sequence[str]) -> str:
         """Return the audience that is asked for; whether others exist is not said."""
         if len(wanted) > 1:
-            raise Problem("bad_request", "audience: write it once")
+            raise RequestError("bad_request", "audience: write it once")
         if wanted and wanted[0] in reader.audiences:
             return wanted[0]
         if reader.is_bad:
             _within(self.failures.take(reader.key))
             _unauthorized()
         if wanted and any(reader.audiences.values()):
-            raise Problem("not_found", _NOT_FOUND)
+            raise RequestError("not_found", _NOT_FOUND)
         if wanted or not reader.audiences:
             _unauthorized()
         return next(iter(reader.audiences))
@@ -246,16 +250,21 @@ class Gateway:
             return Response(status_code=304, headers=headers)
         body = make[kind]()
         if len(body) > api.LARGEST_ANSWER + (1 << 20):
-            raise Problem("too_large", "Ask for fewer windows: lower `limit`, and go on with `cursor`.")
+            raise RequestError("too_large", "Ask for fewer windows: lower `limit`, and go on with `cursor`.")
         if zipped and len(body) > COMPRESSED_FROM:
             body = await run_in_threadpool(gzip.compress, body, 5, mtime=0)
             headers["Content-Encoding"] = "gzip"
         return Response(body, media_type=f"{kind}; charset=utf-8" if kind == _CSV else kind, headers=headers)
 
     async def _table(
-        self, request: Request, board: Board, json: Callable[[], bytes], cells: Callable[[], list[Cell]], at: str,
+        self,
+        request: Request,
+        board: Board,
+        json: Callable[[], bytes],
+        cells: Callable[[], list[BoardWindow]],
+        at: str,
         items: Sequence[str] = (),
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         forms = {
             _JSON: json,
             _CSV: lambda: api.as_csv(api.rows(cells(), items)),
@@ -277,9 +286,9 @@ class Gateway:
         board = asked.board(request.path_params["view"])
         page = asked.page(api.MOST_WINDOWS, api.USUAL_WINDOWS)
         if (revisions := asked.one("revisions") or "newest") not in ("newest", "all"):
-            raise Problem("bad_request", "revisions: write newest or all")
+            raise RequestError("bad_request", "revisions: write newest or all")
 
-        def cells() -> list[Cell]:
+        def cells() -> list[BoardWindow]:
             return [board.cells[window] for window in api.chosen(board, page)[: page.limit]]
 
         return await self._table(
@@ -294,14 +303,14 @@ class Gateway:
     async def _series(self, request: Request, asked: Asked) -> Response:
         board, items = asked.board(request.path_params["view"]), list(dict.fromkeys(asked.many.get("item", ())))
         if not 1 <= len(items) <= api.MOST_ITEMS:
-            raise Problem("bad_request", f"item: write it 1 to {api.MOST_ITEMS} times")
+            raise RequestError("bad_request", f"item: write it 1 to {api.MOST_ITEMS} times")
         page = asked.page(api.MOST_ENTRIES // len(items), api.MOST_ENTRIES // len(items))
         smooth, diff = asked.one("smooth"), asked.one("diff")
         if smooth not in (None, "3", "5") or diff not in (None, "1"):
-            raise Problem("bad_request", "smooth: write 3 or 5; diff: write 1")
+            raise RequestError("bad_request", "smooth: write 3 or 5; diff: write 1")
         width, step = (None if text is None else int(text) for text in (smooth, diff))
 
-        def cells() -> list[Cell]:
+        def cells() -> list[BoardWindow]:
             return [board.cells[window] for window in reversed(api.chosen(board, page)[: page.limit])]
 
         return await self._table(
@@ -316,11 +325,11 @@ class Gateway:
         try:
             after = {} if not text else parse_positions(text, views)
         except PositionError:
-            raise Problem("bad_request", "after: use a position of an answer or an event as it is") from None
+            raise RequestError("bad_request", "after: use a position of an answer or an event as it is") from None
         entry = asked.reader.audiences[asked.audience]
         key = asked.reader.key
         if not self.hub.has_room(key, has_token=entry is not None):
-            raise Problem("too_many", "Close other streams first.", {"Retry-After": "10"})
+            raise RequestError("too_many", "Close other streams first.", {"Retry-After": "10"})
         stream = Stream(boards, named is not None, entry, self.now_ms, after)
         return EventResponse(stream, self.hub, key, {"Cache-Control": "no-store"})
 
@@ -330,7 +339,7 @@ class Gateway:
     async def _schema(self, request: Request, asked: Asked) -> Response:
         name = asked.one("name") or "record"
         if name not in SCHEMA_NAMES or name == "entry":
-            raise Problem("bad_request", "name: write record, refusal or a kind")
+            raise RequestError("bad_request", "name: write record, refusal or a kind")
         return await self._answer(request, f"schema-{name}", {_JSON: lambda: compact(schema(name))}, {})
 
     async def _sign_in(self, request: Request) -> Response:
@@ -339,11 +348,11 @@ class Gateway:
         async for chunk in request.stream():
             body += chunk
             if len(body) > LARGEST_BODY:
-                raise Problem("too_large", f"A body has at most {LARGEST_BODY} bytes.")
+                raise RequestError("too_large", f"A body has at most {LARGEST_BODY} bytes.")
         try:
             token = msgspec.json.decode(body, type=dict[str, str])["token"]
         except (msgspec.MsgspecError, KeyError, UnicodeError):
-            raise Problem("bad_request", 'Send {"token": "sdp_..."}.') from None
+            raise RequestError("bad_request", 'Send {"token": "sdp_..."}.') from None
         entry = self.tokens.entry(token)
         if entry is None:
             _within(self.failures.take(request.client.host if request.client else ""))
@@ -369,18 +378,20 @@ class Gateway:
         _within(self.requests.take(request.client.host if request.client else ""))
         url = request.url
         if url.scheme != "https" and url.hostname not in _LOOPBACK:
-            raise Problem("tls_required", "Use https: a token is sent.")
+            raise RequestError("tls_required", "Use https: a token is sent.")
         if request.headers.get("origin") != f"{url.scheme}://{request.headers.get('host', '')}":
-            raise Problem("wrong_origin", "Only the gateway's own page may ask for this.")
+            raise RequestError("wrong_origin", "Only the gateway's own page may ask for this.")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-            raise Problem("bad_request", f"Content-Type: write {_JSON}")
+            raise RequestError("bad_request", f"Content-Type: write {_JSON}")
 
     async def _live(self, _: Request) -> Response:
         return Response(compact({"status": "ok"}), media_type=_JSON)
 
     async def _is_ready(self, _: Request) -> Response:
         if not self.boards.ready or self.boards.silent:
-            raise Problem("broker_silent" if self.boards.silent else "starting", "Try again.", {"Retry-After": "1"})
+            raise RequestError(
+                "broker_silent" if self.boards.silent else "starting", "Try again.", {"Retry-After": "1"}
+            )
         return Response(compact({"status": "ready"}), media_type=_JSON)
 
     async def _openapi(self, _: Request) -> Response:
@@ -404,11 +415,11 @@ class Gateway:
 
 def _within(wait: float) -> None:
     if wait:
-        raise Problem("too_many", "Wait, then try again.", {"Retry-After": str(int(wait) + 1)})
+        raise RequestError("too_many", "Wait, then try again.", {"Retry-After": str(int(wait) + 1)})
 
 
 def _unauthorized() -> NoReturn:
-    raise Problem("unauthorized", "Send a reader's token.", {"WWW-Authenticate": "Bearer"})
+    raise RequestError("unauthorized", "Send a reader's token.", {"WWW-Authenticate": "Bearer"})
 
 
 def _at(board: Board) -> str:
@@ -433,7 +444,7 @@ def _accepted(accept: str, offered: Mapping[str, object]) -> str:
         for kind in offered:
             if name in (kind, "*/*", f"{kind.partition('/')[0]}/*"):
                 return kind
-    raise Problem("not_acceptable", f"Forms: {', '.join(offered)}")
+    raise RequestError("not_acceptable", f"Forms: {', '.join(offered)}")
 
 
 def _set_cookie(response: Response, request: Request, audience: str, token: str, lasts_s: int) -> None:
@@ -442,7 +453,7 @@ def _set_cookie(response: Response, request: Request, audience: str, token: str,
     response.set_cookie(name, token, max_age=lasts_s, httponly=True, secure=is_secure, samesite="strict", path="/")
 
 
-def problem(found: Problem, status: int | None = None) -> Response:
+def problem(found: RequestError, status: int | None = None) -> Response:
     """Return an error as `application/problem+json`; those of one type have the same bytes where nothing is to add."""
     usual, title = STATUSES[found.kind]
     detail = _NOT_FOUND if found.kind == "not_found" else found.detail
@@ -454,13 +465,13 @@ def problem(found: Problem, status: int | None = None) -> Response:
 async def _http_problem(_: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 404
     if code == 405:
-        return problem(Problem("bad_request", "This method is not for this address."), 405)
-    return problem(Problem("not_found" if code < 500 else "broken", ""))
+        return problem(RequestError("bad_request", "This method is not for this address."), 405)
+    return problem(RequestError("not_found" if code < 500 else "broken", ""))
 
 
 async def _broken(_: Request, error: Exception) -> Response:
     LOG.error("a request failed: %s", type(error).__name__)
-    return problem(Problem("broken", "Try again; the gateway's log has more."))
+    return problem(RequestError("broken", "Try again; the gateway's log has more."))
 
 
 @dataclass
@@ -490,9 +501,9 @@ class _Edge:
 
         length = len(scope["raw_path"]) + len(scope["query_string"])
         if length > LONGEST_URL:
-            await problem(Problem("bad_request", "The address is too long."), 414)(scope, receive, sending)
+            await problem(RequestError("bad_request", "The address is too long."), 414)(scope, receive, sending)
         elif "\0" in scope["path"]:
-            await problem(Problem("not_found", ""))(scope, receive, sending)
+            await problem(RequestError("not_found", ""))(scope, receive, sending)
         else:
             await self.app(scope, receive, sending)
         route, taken_ms = scope.get("route"), (time.monotonic_ns() - began) // 1_000_000

@@ -19,7 +19,7 @@ from stream_dp.cli.display import indented, table
 from stream_dp.config.forecast import Forecast
 from stream_dp.config.plan import Plan
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.operations import ledger as operations
+from stream_dp.operations import budgets as operations
 from stream_dp.records.statement import LedgerStatement, periods_of
 from stream_dp.windows.durations import moment
 

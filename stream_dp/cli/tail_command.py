@@ -71,7 +71,7 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
         named(f"audience of {view}", audience, found.audiences, "audience")
         await check_topic(topic, plan, client)
         start_ms = None if at_ms is None else found.window.shape.released.start_of(at_ms)
-        board = None if as_json or not console.is_terminal else Board(found, topic, at_ms)
+        board = None if as_json or not console.is_terminal else Screen(found, topic, at_ms)
         joiner, records = Joiner(), 0
         with _shown(board, console, once=until_end):
             async for record in client.follow([topic], until_end=until_end):
@@ -97,7 +97,7 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
 
 
 @contextmanager
-def _shown(board: Board | None, console: Console, *, once: bool) -> Iterator[None]:
+def _shown(board: Screen | None, console: Console, *, once: bool) -> Iterator[None]:
     """Show a board, if there is one: all the time while records are read, or once at the end."""
     if board is None:
         yield
@@ -114,14 +114,14 @@ def _shown(board: Board | None, console: Console, *, once: bool) -> Iterator[Non
                 live.update(board.render(console.size), refresh=True)
 
 
-async def _redraw(live: Live, board: Board, console: Console) -> None:
+async def _redraw(live: Live, board: Screen, console: Console) -> None:
     while True:
         live.update(board.render(console.size), refresh=True)
         await asyncio.sleep(REDRAW_SECONDS)
 
 
 @dataclass
-class Board:
+class Screen:
     """State of the screen: takes records and renders them.
 
     Attributes:

@@ -232,7 +232,7 @@ def reader_of(
 
 
 @dataclass
-class Rate:
+class RequestRate:
     """Token bucket for each of many senders; the least active are forgotten first.
 
     Attributes:

@@ -18,8 +18,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from stream_dp.gateway.access import Entry, Tokens
 from stream_dp.gateway.boards import Board, Reset, Window, compact, window_json
+from stream_dp.gateway.tokens import Entry, Tokens
 from stream_dp.windows.durations import format_time
 
 HEARTBEAT_SECONDS = 15

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.gateway.access import Rate, Tokens, new_token, read_tokens, reader_of, revoke_token
+from stream_dp.gateway.tokens import RequestRate, Tokens, new_token, read_tokens, reader_of, revoke_token
 from stream_dp.windows.durations import parse_time
 from tests.support.published import Said
 
@@ -116,7 +116,7 @@ def test_a_reader_has_the_audience_of_its_token_or_of_its_cookies_beside_the_pub
 
 def test_a_rate_lets_a_burst_through_and_then_says_how_long_to_wait() -> None:
     now = [0.0]
-    rate = Rate(2, 3, lambda: now[0])
+    rate = RequestRate(2, 3, lambda: now[0])
     assert [rate.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
     assert rate.take("b") == 0
     assert rate.wait("a") == 0.5

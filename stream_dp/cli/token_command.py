@@ -11,7 +11,7 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
-from stream_dp.gateway.access import new_token, read_tokens, revoke_token
+from stream_dp.gateway.tokens import new_token, read_tokens, revoke_token
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.durations import parse_duration
 
