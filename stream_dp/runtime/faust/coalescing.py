@@ -173,11 +173,17 @@ class CoalescingConsumer:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._last: dict[TP, int] = {}
-        self._is_sought = False
-        """Whether every partition was sought to its committed offset since partitions were assigned last."""
+        self._assignments = 0
+        """How often partitions were assigned."""
+        self._sought: int | None = None
+        """The assignment of which every partition was sought to its committed offset, None before the first."""
         self._starts = 0
         """How often everything that was fetched was forgotten."""
         self._order = TickOrder(self.app.ticks, self.app.sources, self.app.clock_bound_ms)
+
+    @property
+    def _is_sought(self) -> bool:
+        return self._sought == self._assignments
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
         coalesced, order = self.app.coalesced, self._order
@@ -232,7 +238,7 @@ class CoalescingConsumer:
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Forget what was delivered before: it is fetched again from the committed offset."""
         self._start_over()
-        self._is_sought = False
+        self._assignments += 1
         await super().on_partitions_assigned(assigned, generation_id)  # type: ignore[misc]
 
     async def seek_to_committed(self) -> Any:
@@ -240,12 +246,13 @@ class CoalescingConsumer:
 
         What is held afterwards was fetched before: during a rebalance no fetch of these partitions begins.
         """
+        assignment = self._assignments  # another one during the seek has partitions that it does not reach
         committed = await super().seek_to_committed()  # type: ignore[misc]
         for tp, offset in self._order.first_held().items():
             if not committed.get(tp):
                 await self._seek(tp, offset)
         self._start_over()
-        self._is_sought = True
+        self._sought = assignment
         return committed
 
     def leave(self, tp: TP) -> None:

@@ -28,6 +28,7 @@ class Driver:
         self.positions: dict[TP, int] = {}
         self.committed: dict[TP, int | None] = {}
         self.seeks: list[tuple[TP, int]] = []
+        self.assigned_meanwhile: set[TP] = set()
 
     async def _getmany(self, active: set[TP], seconds: float) -> Mapping[TP, Sequence[Any]]:
         self.asked.append((active, seconds))
@@ -42,6 +43,9 @@ class Driver:
         """Nothing here."""
 
     async def seek_to_committed(self) -> Mapping[TP, int | None]:
+        if self.assigned_meanwhile:
+            await self.on_partitions_assigned(self.assigned_meanwhile)
+            self.assigned_meanwhile = set()
         return self.committed
 
     async def _seek(self, tp: TP, offset: int) -> None:
@@ -207,6 +211,16 @@ async def test_between_an_assignment_and_its_seek_nothing_is_fetched_or_due_thou
     consumer.laid_out[SOURCE] = [record(SOURCE, 5)]
     found = await fetch(consumer)
     assert found == {"visits": [chunk_of([record(SOURCE, 5)], None, 10)]}
+
+
+async def test_a_seek_says_nothing_of_partitions_that_were_assigned_during_it(consumer: Consumer) -> None:
+    consumer.assigned_meanwhile = {TICKS, SOURCE}
+    await consumer.seek_to_committed()
+
+    assert await fetch(consumer, visits=[record(SOURCE, 5)], ticks=[tick(3, 10, 6)]) == {}
+    assert SOURCE in consumer.laid_out, "nothing was asked for"
+    await consumer.seek_to_committed()
+    assert await fetch(consumer) == {"visits": [chunk_of([record(SOURCE, 5)], None, 10)]}
 
 
 @pytest.mark.parametrize(("position", "seeks"), [(8, [(SOURCE, 6)]), (6, []), (2, []), (None, [])])
