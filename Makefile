@@ -1,6 +1,6 @@
 # stream-dp: every target makes and uses the virtual environment .venv of this checkout.
 #
-#   make demo                              live demo (DEMO_ARGS=--keep-running leaves it up)
+#   make demo                              live demo with a page (DEMO_ARGS=--keep-running leaves it up)
 #   make test                              lint, then the ordinary tests (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
 #                                          one after another; by default three files at a time, on one Kafka)
 #   make quick                             the unit, kinds and pipeline tests that need no Kafka
@@ -36,7 +36,7 @@ LOCK := -c constraints.txt
 .PHONY: help demo test quick slow nightly reproduce package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
 
 help:
-	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS=--keep-running)"
+	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS="--open --keep-running")"
 	@echo "make test       install, lint, run the ordinary tests; about 8 minutes on two cores  (TEST_ARGS=\"-k name\")"
 	@echo "make quick      the unit, kinds and pipeline tests that need no Kafka  (TEST_ARGS=\"-k name\")"
 	@echo "make slow       more cases of what make test shows, without Kafka; about 20 minutes  (TEST_ARGS=\"-k name\")"

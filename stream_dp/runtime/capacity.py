@@ -61,10 +61,10 @@ class Computing(BaseModel):
     def words(self, offset: str) -> str:
         """A sentence for operators; whoever says it knows the offset."""
         return (
-            f"On this machine a window of {self.view} takes {self.milliseconds_a_window:.3g} ms, "
-            f"{_microseconds(self.microseconds_a_key)} for every key and "
-            f"{_microseconds(self.microseconds_a_shown_key)} for one that is shown: half of the offset of {offset} "
-            f"covers {_keys(self.keys_in_time)} keys, or {_keys(self.shown_keys_in_time)} that are all shown"
+            f"On this machine, a window of {self.view} takes {self.milliseconds_a_window:.3g} ms to compute, and for "
+            f"each key another {_microseconds(self.microseconds_a_key)}, or "
+            f"{_microseconds(self.microseconds_a_shown_key)} if the key is shown. Half of release.offset ({offset}) is "
+            f"enough for {_keys(self.keys_in_time)} keys, or {_keys(self.shown_keys_in_time)} if all are shown"
         )
 
     @property
@@ -207,11 +207,11 @@ class Rate(BaseModel):
     def words(self) -> str:
         """A sentence for operators."""
         return (
-            f"{'ledger' if len(self.ledgers) == 1 else 'ledgers'} {', '.join(self.ledgers)}: "
-            f"{self.windows_a_second:.3g} windows and {self.records_a_second:.3g} records a second are asked for; this "
-            f"machine releases about {self.windows_possible:.3g} windows a second, one after another "
-            f"({self.computing_ms:.3g} ms of computing and {self.erasing_ms:.3g} ms of erasing, measured, and "
-            f"{self.acknowledging_ms:.3g} ms for the broker, assumed; keys come on top)"
+            f"{'Ledger' if len(self.ledgers) == 1 else 'Ledgers'} {', '.join(self.ledgers)}: "
+            f"{self.windows_a_second:.3g} windows and {self.records_a_second:.3g} records a second are needed. This "
+            f"machine releases about {self.windows_possible:.3g} windows a second, one at a time. A window takes "
+            f"{self.computing_ms:.3g} ms to compute and {self.erasing_ms:.3g} ms to erase (measured), and "
+            f"{self.acknowledging_ms:.3g} ms for the broker (assumed). Its keys take more time"
         )
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -97,11 +98,18 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
     done = program("demo", "--pace", "0", "--json", "--keep-running")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    kept.append(told["worker_pid"])
+    kept += [told["worker_pid"], told["page_pid"]]
+    assert f"Look at {told['page']} while it runs." in done.stderr.splitlines()[:3]
     assert carries(told["worker_pid"], told["configuration"]), "--keep-running leaves the worker up"
     assert told["first_release_seconds"] < 60
     assert "that STREAM_DP_BROKER names" in done.stderr.splitlines()[0]
     assert sum(" 2013: public " in line or " 2014: public " in line for line in done.stderr.splitlines()) == WINDOWS
+
+    for audience in ("public", "partner", "internal"):
+        with urlopen(f"{told['page']}v1/views/destinations/windows?audience={audience}&limit=100") as answer:
+            assert len(json.load(answer)["windows"]) == WINDOWS
+    with urlopen(told["page"]) as answer:
+        assert b"<html" in answer.read()
 
     plan = load_plan(told["configuration"])
     (ledger,) = plan.ledgers.values()
@@ -151,10 +159,9 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
 
 
 @pytest.mark.slow
-def test_interrupted_demo_stops_its_worker(environment: dict[str, str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "stream_dp.cli", "demo"]
+def test_interrupted_demo_stops_its_worker_and_its_page(environment: dict[str, str], tmp_path: Path) -> None:
     with subprocess.Popen(
-        command,
+        [sys.executable, "-m", "stream_dp.cli", "demo"],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -165,16 +172,16 @@ def test_interrupted_demo_stops_its_worker(environment: dict[str, str], tmp_path
         assert running.stdout is not None
         assert any("2013: public" in line for line in running.stdout), "nothing was released"
         (folder,) = (tmp_path / "demo").iterdir()
-        worker = worker_of(folder / "flights.yaml")
+        pids = [process_of(command, folder / "flights.yaml") for command in ("worker", "serve")]
         os.kill(running.pid, signal.SIGINT)
         said = running.stdout.read().splitlines()
         assert running.wait(timeout=WITHIN_SECONDS) == 130
     assert said[-1] == "Stopped."
-    assert not carries(worker, str(folder / "flights.yaml"))
+    assert not any(carries(pid, str(folder / "flights.yaml")) for pid in pids)
 
 
-def worker_of(file: Path) -> int:
-    """The process of the worker of a configuration."""
+def process_of(command: str, file: Path) -> int:
+    """The process of a command on a configuration."""
     listed = subprocess.run(["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True)
-    (found,) = (line for line in listed.stdout.splitlines() if f"worker {file}" in line)
+    (found,) = (line for line in listed.stdout.splitlines() if f"{command} {file}" in line)
     return int(found.split()[0])

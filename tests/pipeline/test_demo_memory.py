@@ -17,6 +17,7 @@ from stream_dp.accounting import Cost
 from stream_dp.cli.demo import Ending, demo, last_words
 from stream_dp.cli.demo.runs import Flights, read_flights
 from stream_dp.records.history import cost
+from stream_dp.records.statement import read_statements
 from stream_dp.windows.durations import moment, parse_time
 
 WINDOWS = 4
@@ -71,6 +72,8 @@ def test_demo_tells_its_story_on_the_embedded_log(
 
     assert log[0].startswith("Broker: the embedded log, as STREAM_DP_BROKER says.")
     assert log[1].startswith("--keep-running has nothing to keep here")
+    assert log[2] == "No page of the releases: `stream-dp serve` reads a real Kafka."
+    assert (told["page"], told["page_pid"]) == (None, None)
     windows = [line for line in log if re.match(r"  \d+ \w{3} to \d+ \w{3} 2013: public ", line)]
     assert len(windows) == WINDOWS
     assert told["records"] == WINDOWS * VIEWS * (3 + 3) + len(UNLOCKED) * VIEWS
@@ -111,10 +114,17 @@ def test_demo_tells_its_story_on_the_embedded_log(
             assert seen.release is not None
             assert seen.release.level.name == ("standard" if moment(start) in UNLOCKED else "overview")
             newer = view == "carriers" and moment(start) >= TUNED
-            for audience in state.audiences:
+            for audience in state.plan.audiences:
                 release = state.published.windows(view, audience)[start].release
                 assert release is not None
                 assert release.edition == (2 if newer else 1)
+    for statement in read_statements((0, entry) for entry in state.entries.values()).values():
+        assert statement.seen == statement.spent, "the charges of every period add up"
+        for audience in state.plan.audiences:
+            period = statement.account.period.start_ms
+            found = [one for one in state.published.releases(audience) if one.ledger.period.start_ms == period]
+            stated = max((cost(one.privacy.period) for one in found), key=lambda one: one.epsilon)
+            assert sum((cost(one.privacy.window) for one in found), Cost.ZERO) == stated
     unlocks_charged = [
         cost(reader.charged)
         for entry in state.entries.values()

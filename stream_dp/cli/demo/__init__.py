@@ -21,7 +21,7 @@ from rich.console import Console
 
 from stream_dp.accounting import Cost
 from stream_dp.cli.command_line import command_line, short_path
-from stream_dp.cli.demo.pages import say
+from stream_dp.cli.demo.lines import say
 from stream_dp.cli.demo.runs import (
     DESTINATIONS,
     LOG,
@@ -33,7 +33,7 @@ from stream_dp.cli.demo.runs import (
     new_run,
     read_flights,
 )
-from stream_dp.cli.demo.walkthrough import Choice, chosen_broker, play
+from stream_dp.cli.demo.walkthrough import Choice, Wanted, chosen_broker, play
 from stream_dp.exact.rationals import exact_text
 from stream_dp.records.models import PrivacyCost
 from stream_dp.runtime.kafka.topics import Topics
@@ -47,7 +47,8 @@ WIDTH = 10
 
 
 @click.command()
-@click.option("--keep-running", is_flag=True, help="Leave the worker, and a Kafka started here, running at the end.")
+@click.option("--keep-running", is_flag=True, help="Leave page, worker, and a Kafka started here running at the end.")
+@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @click.option(
     "--pace",
     type=click.FloatRange(min=0),
@@ -56,8 +57,8 @@ WIDTH = 10
     help="Seconds that the year takes at least; 0 feeds it as fast as it goes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end; everything else to stderr.")
-def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
-    """Replay a year of flights and watch it being released.
+def demo(*, keep_running: bool, open_page: bool, pace: float, as_json: bool) -> None:
+    """Replay a year of flights and watch it being released, on a page of your browser.
 
     The flights that left New York in 2013, in windows of four weeks: the number of aircraft by destination, for three
     audiences at three levels of noise, and the largest carriers. Each aircraft is guaranteed a total epsilon of 2 per
@@ -70,14 +71,13 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
     budget does not pay for is refused.
 
     Runs on the Kafka of STREAM_DP_BROKER, else on a local one, else (without Java or Maven) on a log inside this
-    process. Every run has its own topics and its own folder in the cache folder (STREAM_DP_CACHE, else
-    ~/.cache/stream-dp).
+    process, without the page. Every run has its own topics and its own folder in the cache folder (STREAM_DP_CACHE,
+    else ~/.cache/stream-dp).
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C.
     """
     began = time.monotonic()
     stream = sys.stderr if as_json else sys.stdout
-    # A log may ask for colours, never for motion.
     console = Console(file=stream, highlight=False, force_terminal=stream.isatty())
     tell = partial(say, console)
     file = flights_file()
@@ -90,7 +90,7 @@ def demo(*, keep_running: bool, pace: float, as_json: bool) -> None:
                     tell("--keep-running has nothing to keep here: the embedded log ends with this process.")
                 plan = new_run(choice.broker)
                 logging.basicConfig(filename=plan.folder / LOG, level=logging.WARNING, format=LOG_FORMAT)
-                state = uvloop.run(play(plan, flights.result(), console, pace_s=pace, keep_running=kept))
+                state = uvloop.run(play(plan, flights.result(), console, Wanted(pace, kept, open_page)))
     except KeyboardInterrupt:
         tell("Stopped.")
         sys.exit(INTERRUPTED)
@@ -142,14 +142,14 @@ def last_words(end: Ending) -> Iterator[str]:
     state, choice, kept = end.state, end.choice, end.kept
     plan, feed = state.plan, state.feed
     windows = len(state.starts) * len(plan.views)
-    first = windows * len(state.audiences)
+    first = windows * len(plan.audiences)
     yield (
         f"Done in {end.seconds:.0f} s. The first release came after {end.first_release_s:.1f} s, "
         f"{state.first_release - state.began:.1f} s after the start of the worker."
     )
     yield (
         f"{feed.sent} flights were fed; {feed.flights.nameless} rows of the file name no aircraft and were left out. "
-        f"{windows} windows were released to {len(state.audiences)} audiences: {first} releases, and later "
+        f"{windows} windows were released to {len(plan.audiences)} audiences: {first} releases, and later "
         f"{state.records - first} sharper revisions and refusals."
     )
     yield ""
@@ -159,8 +159,10 @@ def last_words(end: Ending) -> Iterator[str]:
         for view in plan.views.values():
             yield _row("topics", Topics.of(plan).release(view.name, "{" + ",".join(view.audiences) + "}"))
         yield _row("broker", _broker(choice, kept=kept))
-        yield _row("worker", f"running, stop it with: kill {state.worker_pid}" if kept else "stopped")
-    yield _row("files", f"{short_path(plan.folder)} (configuration, key, state, worker.log)")
+        yield _row("worker", _process(state, "worker", kept=kept))
+        if state.page is not None:
+            yield _row("page", f"{state.page}, {_process(state, 'serve', kept=kept)}")
+    yield _row("files", f"{short_path(plan.folder)} (configuration, key, state, logs)")
     yield ""
     yield "Next:"
     for command, why in _commands(state, choice, kept=kept):
@@ -194,14 +196,16 @@ def summary(end: Ending) -> dict[str, Any]:
         "tuned": tuned and {"settings": tuned.number, "command": tuned.command, "from": moment(tuned.from_ms)},
         "ledger": [
             {
-                "after": act,
-                "alone": {audience: _price(paid) for audience, paid in spending.alone.items()},
-                "together": _price(spending.together),
-                "left": PrivacyCost.left(spending.left).model_dump(),
+                "after": one.act,
+                "alone": {audience: _price(paid) for audience, paid in one.alone.items()},
+                "together": _price(one.together),
+                "left": PrivacyCost.left(one.left).model_dump(),
             }
-            for act, spending in state.history
+            for one in state.history
         ],
-        "worker_pid": state.worker_pid if end.kept else None,
+        "page": state.page if end.kept else None,
+        "page_pid": state.pids.get("serve") if end.kept else None,
+        "worker_pid": state.pids.get("worker") if end.kept else None,
     }
 
 
@@ -211,6 +215,10 @@ def _price(cost: Cost) -> dict[str, Any]:
 
 def _row(name: str, words: str) -> str:
     return f"{name:<{WIDTH}}{words}"
+
+
+def _process(state: DemoState, command: str, *, kept: bool) -> str:
+    return f"running, stop it with: kill {state.pids[command]}" if kept else "stopped"
 
 
 def _broker(choice: Choice, *, kept: bool) -> str:
@@ -235,6 +243,8 @@ def _commands(state: DemoState, choice: Choice, *, kept: bool) -> Iterator[tuple
     yield command_line("tail", file, view.name, PARTNER), "the releases that partner reads"
     yield command_line("ledger", file), "the budget: spent, by whom, and left"
     if not kept:
+        if state.page is not None:
+            yield command_line("serve", file), "in another terminal: the page again"
         yield command_line("worker", file), "in another terminal, for the next line"
     yield (
         command_line("grant", file, PUBLIC, "--level", view.levels[2].name),
@@ -242,7 +252,7 @@ def _commands(state: DemoState, choice: Choice, *, kept: bool) -> Iterator[tuple
     )
     yield command_line("settings", file), "the tuned setting; the file above was not changed"
     if kept:
-        yield f"kill {state.worker_pid}", "stop the worker"
+        yield f"kill {' '.join(map(str, state.pids.values()))}", "stop the worker and the page"
     if choice.local is not None:
         yield command_line("kafka", "down"), "stop Kafka"
     yield f"rm -r {short_path(plan.folder)}", "remove the files of this run; its topics stay"

@@ -11,7 +11,6 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
@@ -29,8 +28,8 @@ from stream_dp.errors import StateError, StreamDPError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.history import History, Seen, cost
-from stream_dp.records.models import LedgerEntry, Release
-from stream_dp.records.statement import LedgerStatement, read_statements
+from stream_dp.records.models import LedgerEntry
+from stream_dp.records.statement import read_statements
 from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.localkafka.jars import cache_folder
@@ -228,19 +227,19 @@ def _recorder(source: SourcePlan) -> Callable[[Flight], Message]:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Cost for one aircraft in one period, at one moment.
+    """Cost for one aircraft in one period after an act.
 
     Attributes:
+        act: its name.
         alone: by audience, sum of `privacy.window` over its newest releases: the loss to its readers by themselves.
         together: spent by the ledger: the loss to all readers together.
         left: remaining budget of the ledger.
-        budget: of the period.
     """
 
+    act: str
     alone: Mapping[str, Cost]
     together: Cost
     left: Cost
-    budget: Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,47 +272,48 @@ class Tuned:
 
 @dataclass
 class DemoState:
-    """Knowledge of the demo while it runs; the pages show it.
+    """Knowledge of the demo while it runs.
 
     Attributes:
         plan: of the run.
         feed: the feeder.
-        worker_pid: the worker's process, None inside this one.
+        page: address of the readers' page, None without one.
+        pids: processes by their command, empty if the worker is in this one.
         began: start of the worker, by the monotonic clock, seconds.
         first_release: when the first release was read, by the same clock.
         published: every record of the release topics.
         entries: every entry of the accounts, by key.
         records: number of records, repeated ones left out.
         tuned: the changed settings, None before.
-        history: name of each act, and the ledger after it, oldest first.
+        history: the ledger after each act, oldest first.
     """
 
     plan: Plan
     feed: Feed
-    worker_pid: int | None = None
+    page: str | None = None
+    pids: dict[str, int] = field(default_factory=dict)
     began: float = 0.0
     first_release: float = 0.0
     published: History = field(default_factory=History)
     entries: dict[bytes, LedgerEntry] = field(default_factory=dict)
     records: int = 0
     tuned: Tuned | None = None
-    history: list[tuple[str, Spending]] = field(default_factory=list)
+    history: list[Spending] = field(default_factory=list)
+    _read: set[tuple[str, int, str, int]] = field(default_factory=set)
+    """View, start of the window, audience and revision of every record."""
     _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
-    """View, start of the window, audience and revision of every entry."""
+    """The same of every entry."""
 
     def take(self, record: AnyRecord) -> None:
         """Add a record."""
-        self.records += self.published.take(record) is not None
+        if self.published.take(record) is not None:
+            self.records += 1
+            self._read.add((record.view, record.window.start_ms, record.audience, record.revision))
 
     def take_entry(self, entry: LedgerEntry) -> None:
         """Add an entry of the accounts."""
         self.entries[entry_key(entry)] = entry
         self._accounted |= {(entry.view, entry.window.start_ms, one.audience, one.revision) for one in entry.audiences}
-
-    @property
-    def audiences(self) -> tuple[str, ...]:
-        """The audiences in the order of the configuration."""
-        return self.plan.audiences
 
     @property
     def starts(self) -> range:
@@ -326,37 +326,10 @@ class DemoState:
         """Start of the window in the middle of the year, the first with new settings."""
         return self.starts[(len(self.starts) + 1) // 2]
 
-    def seen(self, view: str, audience: str) -> Mapping[int, Seen]:
-        """Return the records of a view for an audience, by window."""
-        return self.published.windows(view, audience)
-
-    def release(self, view: str, audience: str, start: int) -> Release | None:
-        """Return the newest release of a window; None if there is none."""
-        return self.seen(view, audience).get(start, Seen()).release
-
-    def all_seen(self, audience: str) -> list[Seen]:
-        """Return every window of every view of an audience."""
-        return [seen for view in VIEWS for seen in self.seen(view, audience).values()]
-
-    def complete(self) -> list[int]:
-        """Return the starts of the windows with a record and an entry for every view and audience, in order of time.
-
-        A window stays complete while the entry of a later revision is still to be read.
-        """
-        columns = {(view, reader): self.seen(view, reader) for reader in self.audiences for view in VIEWS}
-        return [
-            start
-            for start in self.starts
-            if all(
-                start in seen and (view, start, reader, 1) in self._accounted
-                for (view, reader), seen in columns.items()
-            )
-        ]
-
-    def full_windows(self) -> list[int]:
-        """Return the starts of the complete windows that end before the data does."""
-        shape = self.plan.views[DESTINATIONS].window.shape
-        return [start for start in self.complete() if shape.end(start) <= self.feed.flights.end_ms]
+    @property
+    def newest_full_ms(self) -> int:
+        """Start of the newest window that ends before the data does."""
+        return max(start for start in self.starts if start + self.starts.step <= self.feed.flights.end_ms)
 
     @property
     def unlock(self) -> Unlock:
@@ -364,17 +337,32 @@ class DemoState:
         (step,) = self.plan.views[DESTINATIONS].unlocks[PUBLIC]
         return step
 
+    def seen(self, view: str, audience: str, start: int) -> Seen:
+        """Return the records of a window."""
+        return self.published.windows(view, audience).get(start, Seen())
+
+    def done(self, revision: int, *audiences: str) -> list[int]:
+        """Return the starts of the windows with this revision and its entry in every view for these audiences."""
+        found = self._read & self._accounted
+        return [
+            start
+            for start in self.starts
+            if all((view, start, audience, revision) in found for view in VIEWS for audience in audiences)
+        ]
+
+    def complete(self) -> list[int]:
+        """Return the starts of the windows that are released in every view to every audience."""
+        return self.done(1, *self.plan.audiences)
+
     def unlocked(self) -> list[int]:
         """Return the starts of the windows that are unlocked for the public in every view."""
-        level = self.plan.views[DESTINATIONS].levels[self.unlock.level].name
-        columns = [self.seen(view, PUBLIC) for view in VIEWS]
-        return [start for start in self.starts if all(self._has(seen.get(start, Seen()), level) for seen in columns)]
+        return self.done(2, PUBLIC)
 
-    def all_unlocked(self) -> bool:
-        """Return True if every window is unlocked that is old enough when the last one is released."""
-        shape, after_ms = self.plan.views[DESTINATIONS].window.shape, self.unlock.after_ms
-        end_ms = shape.end(self.starts[-1])
-        return len(self.unlocked()) >= sum(shape.end(start) + after_ms <= end_ms for start in self.starts)
+    def is_over(self) -> bool:
+        """Return True if the year is released, and every window is unlocked that is old enough at its end."""
+        ages = [self.starts[-1] - start for start in self.starts]
+        aged = sum(age >= self.unlock.after_ms for age in ages)
+        return len(self.complete()) == len(self.starts) and len(self.unlocked()) >= aged
 
     def unlocks_charged(self, starts: Sequence[int]) -> Fraction:
         """Return the epsilon charged for later revisions of some windows for the public, in all views."""
@@ -387,64 +375,19 @@ class DemoState:
         ]
         return sum(charges, Fraction(0))
 
-    def at_level(self, audience: str, level: str) -> int:
-        """Count the windows of an audience, over all views, that are at a level or were refused it."""
-        return sum(
-            self._has(seen, level) or (seen.refusal is not None and self._is_accounted(seen))
-            for seen in self.all_seen(audience)
-        )
-
-    def _has(self, seen: Seen, level: str) -> bool:
-        return seen.release is not None and seen.release.level.name == level and self._is_accounted(seen)
-
-    def _is_accounted(self, seen: Seen) -> bool:
-        return all(
-            (one.view, one.window.start_ms, one.audience, one.revision) in self._accounted
-            for one in (seen.release, seen.refusal)
-            if one is not None
-        )
-
     def note(self, act: str) -> None:
         """Add the ledger after an act whose records were all read to the history.
 
-        Raises:
-            StateError: in some period the charges, or the losses that releases state, do not add up.
+        It is that of the newest full window: here every window is a period of its own.
         """
-        for statement in self._statements():
-            if statement.seen != statement.spent:
-                raise StateError(
-                    f"the entries charge {statement.seen} in all, but the ledger has spent {statement.spent}"
-                )
-            for audience, alone in self._spending(statement).alone.items():
-                stated = [cost(one.privacy.period) for one in self._releases(statement, audience)]
-                if alone != max(stated, key=lambda one: one.epsilon, default=Cost.ZERO):
-                    raise StateError(f"the releases to {audience} add up to {alone}, not to what the last of them says")
-        self.history.append((act, self.spending()))
-
-    def spending(self) -> Spending:
-        """Return the ledger in the period of the newest full window; in the middle of an act it may lag by a record."""
-        newest = self.full_windows()[-1]
-        (statement,) = (
-            one for one in self._statements() if one.account.period.start_ms <= newest < one.account.period.end_ms
-        )
-        return self._spending(statement)
-
-    def _statements(self) -> list[LedgerStatement]:
-        return [*read_statements((0, entry) for entry in self.entries.values()).values()]
-
-    def _spending(self, statement: LedgerStatement) -> Spending:
+        start = self.newest_full_ms
+        entries = [(0, entry) for entry in self.entries.values() if entry.window.start_ms == start]
+        (statement,) = read_statements(entries).values()
         alone = {
-            audience: sum((cost(one.privacy.window) for one in self._releases(statement, audience)), Cost.ZERO)
-            for audience in self.audiences
+            audience: sum(
+                (cost(one.privacy.window) for view in VIEWS if (one := self.seen(view, audience, start).release)),
+                Cost.ZERO,
+            )
+            for audience in self.plan.audiences
         }
-        return Spending(alone, statement.spent, statement.left, statement.budget)
-
-    def _releases(self, statement: LedgerStatement, audience: str) -> list[Release]:
-        period = statement.account.period
-        return [one for one in self.published.releases(audience) if one.ledger.period.start_ms == period.start_ms]
-
-
-def days(start_ms: int, end_ms: int) -> str:
-    """Return an interval of whole days by its first and last day: "24 Dec to 30 Dec 2013"."""
-    first, last = (datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in (start_ms, end_ms - 1))
-    return f"{first.day} {first:%b} to {last.day} {last:%b %Y}"
+        self.history.append(Spending(act, alone, statement.spent, statement.left))

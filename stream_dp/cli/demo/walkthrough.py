@@ -1,19 +1,20 @@
-"""The demo from the first event to the last record: a broker, a worker, a year with a tune, then three grants."""
+"""The demo from the first event to the last record: a broker, a worker, a page, a year with a tune, three grants."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 from rich.console import Console
-from rich.live import Live
 
 from stream_dp.agents import AGENTS
-from stream_dp.cli.demo.pages import ledger_page, say, sharper_page, unlock_line, verdict, year_line, year_page
+from stream_dp.cli.demo.lines import grant_lines, ledger_table, say, unlock_line, year_line
 from stream_dp.cli.demo.runs import (
     CARRIERS,
     DESTINATIONS,
@@ -27,7 +28,7 @@ from stream_dp.cli.demo.runs import (
     Flights,
     Tuned,
 )
-from stream_dp.config.access import MEMORY
+from stream_dp.config.access import MEMORY, Broker
 from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Grant
 from stream_dp.errors import StateError
@@ -40,6 +41,7 @@ from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.localkafka import broker as localkafka
 from stream_dp.runtime.localkafka import jars
+from stream_dp.runtime.localkafka.broker import HOST, free_port
 from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
 from stream_dp.runtime.settled import prepare
 from stream_dp.runtime.worker.assembly import Options
@@ -51,6 +53,10 @@ LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 90.0
 """Time without any news after which something is wrong."""
 NOTE = "a longer list of carriers"
+GATEWAY = ("httptools", "sse_starlette", "starlette", "uvicorn")
+GRANTS = ((PARTNER, "detailed", 2), (INTERNAL, "fine", 2), (INTERNAL, "finest", 3))
+"""Audience, level, and the revision that the grant makes or is refused."""
+Check = Callable[[], None]
 _EMBEDDED = "It serves this one process and forgets everything at its end."
 
 
@@ -113,39 +119,28 @@ def chosen_broker(say: Callable[[str], None], *, keep_running: bool) -> Iterator
 
 
 @asynccontextmanager
-async def started_worker(
-    plan: Plan, client: Client, log: MemoryLog | None, *, keep_running: bool
-) -> AsyncIterator[tuple[int | None, Callable[[], None]]]:
-    """Start the worker of a run: with the embedded log in this process, else as a process that belongs to no terminal.
+async def started(plan: Plan, keep_running: bool, command: str, *options: str) -> AsyncIterator[tuple[int, Check]]:
+    """Run a command on the configuration of a run, as a process that belongs to no terminal.
 
     Leaving the context stops it, unless it is kept and nothing went wrong.
 
     Args:
-        plan: of the run; its source topic exists.
-        client: a client of its broker.
-        log: the embedded log, None on Kafka.
+        plan: of the run.
         keep_running: keep the process running.
+        command: of `stream-dp`; its log file has its name.
+        options: of the command.
 
     Yields:
-        Its process, None if it is this one; and a check that raises StateError with the reason if the worker has ended.
+        The process, and a check that raises StateError with the end of its log if it has ended.
     """
-    if log is not None:
-        async with running(plan, client, AGENTS, Options(log=log)) as worker:
-
-            def check_here() -> None:
-                reason = worker.crash_reason()
-                if reason is not None:
-                    raise StateError(f"the worker has crashed: {type(reason).__name__}: {reason}") from reason
-
-            yield None, check_here
-        return
-    marker, log_file = str(plan.folder / TEMPLATE), plan.folder / LOG
-    pid = spawn_detached([sys.executable, "-m", "stream_dp.cli", "worker", marker], plan.folder, log_file)
+    marker, log_file = str(plan.folder / TEMPLATE), plan.folder / f"{command}.log"
+    arguments = [sys.executable, "-m", "stream_dp.cli", command, marker, *options]
+    pid = spawn_detached(arguments, plan.folder, log_file)
 
     def check() -> None:
         if not carries(pid, marker):
             said = log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
-            raise StateError("\n  ".join([f"the worker has ended; the end of {log_file}:", *said]))
+            raise StateError("\n  ".join([f"`stream-dp {command}` has ended; the end of {log_file}:", *said]))
 
     kept = False
     try:
@@ -154,6 +149,42 @@ async def started_worker(
     finally:  # after Ctrl-C as well
         if not kept:
             await asyncio.to_thread(terminate, pid, marker, STOP_SECONDS)
+
+
+@asynccontextmanager
+async def worker_here(plan: Plan, client: Client, log: MemoryLog) -> AsyncIterator[Check]:
+    """Run the worker of a run on the embedded log in this process.
+
+    Yields:
+        A check that raises StateError with the reason if the worker has crashed.
+    """
+    async with running(plan, client, AGENTS, Options(log=log)) as worker:
+
+        def check() -> None:
+            reason = worker.crash_reason()
+            if reason is not None:
+                raise StateError(f"the worker has crashed: {type(reason).__name__}: {reason}") from reason
+
+        yield check
+
+
+def without_page(broker: Broker) -> str | None:
+    """Return the reason why this run has no readers' page, None if it has one."""
+    if broker.is_embedded:
+        return "No page of the releases: `stream-dp serve` reads a real Kafka."
+    if all(map(find_spec, GATEWAY)):
+        return None
+    return "No page of the releases: pip install 'stream-dp[gateway]'."
+
+
+async def is_listening(port: int) -> bool:
+    """Return True if somebody accepts connections at a port of this machine."""
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def tune_carriers(plan: Plan, client: Client, from_ms: int) -> Tuned:
@@ -178,31 +209,68 @@ async def tune_carriers(plan: Plan, client: Client, from_ms: int) -> Tuned:
     return Tuned(change.posted.number, change.proposal.begins[CARRIERS], *costs)
 
 
-async def play(plan: Plan, flights: Flights, console: Console, *, pace_s: float, keep_running: bool) -> DemoState:
-    """Create the topics, start the worker, feed the year, tune a view meanwhile, grant three times; show all of it.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of a demo.
+
+    Attributes:
+        pace_s: the least time for the year, seconds.
+        keep_running: keep the worker and the page running, if they are processes of their own.
+        open_page: open the page in a browser.
+    """
+
+    pace_s: float
+    keep_running: bool
+    open_page: bool
+
+
+async def play(plan: Plan, flights: Flights, console: Console, wanted: Wanted) -> DemoState:
+    """Create the topics, start the worker and the page, feed the year, tune a view meanwhile, grant three times.
 
     Args:
         plan: of the run, on any broker.
         flights: the flights.
-        console: shows it.
-        pace_s: the least time for the year, seconds.
-        keep_running: keep the worker running, if it is a process of its own.
+        console: shows all of it.
+        wanted: the options.
 
     Returns:
         The state at the end.
 
     Raises:
-        StreamDPError: the broker failed, the worker ended, or nothing happened for `PATIENCE_SECONDS`.
+        StreamDPError: the broker failed, a process ended, or nothing happened for `PATIENCE_SECONDS`.
     """
     log = MemoryLog() if plan.broker.is_embedded else None
     source = plan.views[DESTINATIONS].source
-    async with connect(plan.broker, None if log is None else MemoryClient(log)) as client:
+    state = DemoState(plan, Feed(flights, source, wanted.pace_s))
+    checks: list[Check] = []
+    async with connect(plan.broker, None if log is None else MemoryClient(log)) as client, AsyncExitStack() as stack:
+
+        async def start(command: str, *options: str) -> None:
+            program = started(plan, wanted.keep_running, command, *options)
+            state.pids[command], check = await stack.enter_async_context(program)
+            checks.append(check)
+
         await client.create([TopicSpec(source.topic, source.partitions)])
         await prepare(plan, client, lambda: load_keys(plan.key_file).application, backfill=True)
-        began = time.monotonic()
-        async with started_worker(plan, client, log, keep_running=keep_running) as (pid, check):
-            state = DemoState(plan, Feed(flights, source, pace_s), pid, began)
-            await Walkthrough(state, client, check, console).run()
+        state.began = time.monotonic()
+        if log is None:
+            await start("worker")
+        else:
+            checks.append(await stack.enter_async_context(worker_here(plan, client, log)))
+        reason = without_page(plan.broker)
+        if reason is None:
+            port = free_port()
+            state.page = f"http://{HOST}:{port}/"
+            await start("serve", "--port", str(port))
+            while not await is_listening(port):
+                checks[-1]()
+                await asyncio.sleep(LOOK_SECONDS)
+            say(console, f"Look at {state.page} while it runs.", style="bold")
+            if wanted.open_page:
+                await asyncio.to_thread(webbrowser.open, state.page)
+        else:
+            say(console, reason)
+        await Walkthrough(state, client, checks, console).run()
     return state
 
 
@@ -213,13 +281,13 @@ class Walkthrough:
     Attributes:
         state: of the run.
         client: of its broker.
-        check: raises an error if the worker has ended.
+        checks: of the processes, each raises an error if its own has ended.
         console: shows it.
     """
 
     state: DemoState
     client: Client
-    check: Callable[[], None]
+    checks: Sequence[Check]
     console: Console
     _told: set[object] = field(default_factory=set)
 
@@ -233,28 +301,25 @@ class Walkthrough:
             async with asyncio.TaskGroup() as group:
                 helpers = [group.create_task(one) for one in (self._read(), self._tune(), feed)]
                 await self._year()
-                for audience, level in ((PARTNER, "detailed"), (INTERNAL, "fine"), (INTERNAL, "finest")):
-                    await self._grant(audience, level)
+                for grant in GRANTS:
+                    await self._grant(*grant)
                 for helper in helpers:
                     helper.cancel()
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        self.console.print("", ledger_table(state), sep="\n")
 
     async def _year(self) -> None:
-        """Show the year: a line for every window, and below them the newest one."""
-        state = self.state
-        with Live(console=self.console, auto_refresh=False, transient=True) as live:
+        """Say a line for every window, until the year is over."""
 
-            def is_over() -> bool:
-                over = len(state.complete()) == len(state.starts) and state.all_unlocked()
-                for line in self.year_lines():
-                    say(self.console, line)
-                live.update(year_page(state), refresh=True)
-                return over
+        def is_over() -> bool:
+            over = self.state.is_over()
+            for line in self.year_lines():
+                say(self.console, line)
+            return over
 
-            await self.until(is_over)
-        self.console.print(year_page(state))
-        state.note("the year")
+        await self.until(is_over)
+        self.state.note("the year")
 
     def year_lines(self) -> Iterator[str]:
         """Yield a line for every window that is released or unlocked since the last call."""
@@ -273,16 +338,15 @@ class Walkthrough:
         say(self.console, state.tuned.words)
         state.feed.tuned.set()
 
-    async def _grant(self, audience: str, level: str) -> None:
+    async def _grant(self, audience: str, level: str, revision: int) -> None:
         state = self.state
-        windows, start = len(state.all_seen(audience)), state.full_windows()[-1]
         say(self.console)
         say(self.console, f"$ stream-dp grant {TEMPLATE} {audience} --level {level}", style="bold")
         await write_grant(state.plan, self.client, Grant(audience=audience, level=level))
-        await self.until(lambda: state.at_level(audience, level) == windows)
+        await self.until(lambda: len(state.done(revision, audience)) == len(state.starts))
         state.note(f"{audience}: {level}")
-        self.console.print(sharper_page(state, audience, start), ledger_page(state), sep="\n\n")
-        say(self.console, verdict(state, audience))
+        for line in grant_lines(state, audience):
+            say(self.console, line)
 
     async def _read(self) -> None:
         """Take every record of every release topic and every entry of the accounts; the first record opens the feed."""
@@ -310,7 +374,8 @@ class Walkthrough:
         """
         state, news, news_at = self.state, (0, 0), time.monotonic()
         while not is_over():
-            self.check()
+            for check in self.checks:
+                check()
             now = time.monotonic()
             if news != (state.feed.sent, state.records):
                 news, news_at = (state.feed.sent, state.records), now

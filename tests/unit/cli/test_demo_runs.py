@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from stream_dp.accounting import Cost
+from stream_dp.cli.demo import walkthrough
 from stream_dp.cli.demo.runs import CARRIERS, DESTINATIONS, configuration, new_run
-from stream_dp.cli.demo.walkthrough import chosen_broker
+from stream_dp.cli.demo.walkthrough import chosen_broker, without_page
+from stream_dp.config.access import Broker
 from stream_dp.config.explanation import describe
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.kafka.topics import Topics
@@ -118,6 +121,26 @@ def test_local_kafka_is_stopped_only_by_who_started_it(
         assert choice.broker == "kafka://127.0.0.1:5"
         raise KeyboardInterrupt
     assert bool(stops) is stopped
+
+
+@pytest.mark.parametrize(
+    ("broker", "missing", "reason"),
+    [
+        ("kafka://127.0.0.1:5", (), None),
+        ("kafka://127.0.0.1:5", ("sse_starlette",), "pip install 'stream-dp[gateway]'."),
+        ("memory://", (), "`stream-dp serve` reads a real Kafka."),
+    ],
+)
+def test_run_has_a_page_on_a_real_kafka_with_the_libraries_of_the_gateway(
+    monkeypatch: pytest.MonkeyPatch, broker: str, missing: tuple[str, ...], reason: str | None
+) -> None:
+    monkeypatch.setattr(walkthrough, "find_spec", lambda name: None if name in missing else ModuleSpec(name, None))
+    assert without_page(Broker(broker)) == (None if reason is None else f"No page of the releases: {reason}")
+
+
+def test_readers_of_the_page_see_every_audience_without_a_token() -> None:
+    plan = new_run("memory://")
+    assert plan.serve.public == tuple(plan.audiences)
 
 
 def _forbid_local_kafka(monkeypatch: pytest.MonkeyPatch) -> None:

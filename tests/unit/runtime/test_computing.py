@@ -56,8 +56,8 @@ def test_what_is_said_has_all_the_numbers() -> None:
         shown_keys_in_time=49_000,
     )
     assert found.words("2s") == (
-        "On this machine a window of pages takes 1.23 ms, 4.32 us for every key and 20.1 us for one that is shown: "
-        "half of the offset of 2s covers 230,000 keys, or 49,000 that are all shown"
+        "On this machine, a window of pages takes 1.23 ms to compute, and for each key another 4.32 us, or 20.1 us if "
+        "the key is shown. Half of release.offset (2s) is enough for 230,000 keys, or 49,000 if all are shown"
     )
 
 
@@ -67,16 +67,16 @@ def test_what_is_said_has_all_the_numbers() -> None:
         (
             0.0,
             988_103_499,
-            "takes 1 ms, less than 0.01 us for every key",
+            "takes 1 ms to compute, and for each key another less than 0.01 us",
         ),
-        (0.0, 988_103_499, "covers more than 10 million keys, or more than 10 million that are all shown"),
+        (0.0, 988_103_499, "is enough for more than 10 million keys, or more than 10 million if all are shown"),
         (
             4.3,
             229_953,
-            "4.3 us for every key and 1 us for one that is shown: half of the offset of 2s covers 220,000 keys",
+            "4.3 us, or 1 us if the key is shown. Half of release.offset (2s) is enough for 220,000 keys",
         ),
-        (4.3, 7, "covers 7 keys"),
-        (4.3, 0, "covers 0 keys"),
+        (4.3, 7, "is enough for 7 keys"),
+        (4.3, 0, "is enough for 0 keys"),
     ],
 )
 def test_what_is_said_has_no_more_digits_than_a_measurement(microseconds: float, keys: int, words: str) -> None:
