@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, asks no other host, and shows what the repository's browser shows."""
+"""The documentation site builds without warnings, asks no other host, and shows what the repository's browser shows."""
 
 from __future__ import annotations
 
