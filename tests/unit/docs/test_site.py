@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +23,7 @@ pytest.importorskip("mkdocs", reason="mkdocs is not installed")
 markdown_it = pytest.importorskip("markdown_it", reason="it is the repository's browser here")
 
 CHECKOUT = Path(__file__).parents[3]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SITE = runpy.run_path(str(CHECKOUT / "docs" / "site.py"))
 BESIDE: dict[str, str] = SITE["PAGES"]
 DOCUMENTS = [*sorted(file.relative_to(CHECKOUT).as_posix() for file in (CHECKOUT / "docs").rglob("*.md")), *BESIDE]
@@ -76,6 +81,28 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     assert 'class="mermaid"' not in "".join(pages.values()), "its program would come from another host"
 
 
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_the_search_finds_a_page_and_the_browser_asks_no_other_host(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    asked: list[str] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, playwright.sync_playwright() as driver:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = f"http://127.0.0.1:{server.server_address[1]}/"
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = chromium.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{here}index.html")
+        page.locator(".md-search__input").fill("two customer numbers")
+        page.locator(".md-search-result__link[href*='promise.html']").first.wait_for(timeout=15000)
+        chromium.close()
+        server.shutdown()
+
+    assert any(url.endswith("search_index.json") for url in asked)
+    assert [url for url in asked if not url.startswith((here, "data:"))] == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_page_has_the_lists_tables_and_marks_of_its_document(site: Path, document: str) -> None:
     """Site and repository read Markdown differently: lists without an empty line before them, asterisks in formulas."""
@@ -105,3 +132,13 @@ def test_a_link_across_the_border_of_the_folder_leads_to_a_page(page: str, link:
     here = SimpleNamespace(file=SimpleNamespace(src_uri=page))
 
     assert rewritten(f"see [it]({link}).", page=here) == f"see [it]({leads_to})."
+
+
+def test_a_link_with_the_name_of_a_file_gets_the_title_of_its_page() -> None:
+    rewritten: Callable[..., str] = SITE["on_page_markdown"]
+    here = SimpleNamespace(file=SimpleNamespace(src_uri="operating.md"))
+    text = "see [deploy/README.md](../deploy/README.md#history), [kinds.md](kinds.md) and `kinds.md`"
+
+    assert rewritten(text, page=here) == (
+        "see [Deploying](deploying.md#history), [Release kinds](kinds.md) and `kinds.md`"
+    )
