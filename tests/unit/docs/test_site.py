@@ -95,7 +95,7 @@ def test_the_search_finds_a_page_and_the_browser_asks_no_other_host(site: Path) 
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{here}index.html")
         page.locator(".md-search__input").fill("two customer numbers")
-        page.locator(".md-search-result__link[href*='promise.html']").first.wait_for(timeout=15000)
+        page.locator(".md-search-result__link[href*='promise.html']").first.wait_for(timeout=60000)
         chromium.close()
         server.shutdown()
 
