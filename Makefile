@@ -8,6 +8,7 @@
 #                                          pictures, REPRODUCE_ARGS="--runs 1000" for options of that paper, or --help)
 #   make slow                              what continuous integration runs besides: every case, where no Kafka is needed
 #   make nightly                           everything that `make test` leaves out: every case on Kafka, chaos, soak
+#   make docs                              the documentation as a site, in build/site
 #   make package                           the wheel and stock Kafka clients, in .venv-wheel and .venv-stock
 #   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
@@ -33,7 +34,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := -c constraints.txt
 
-.PHONY: help demo test quick slow nightly reproduce package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
+.PHONY: help demo test quick slow nightly reproduce docs package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
 
 help:
 	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS="--open --keep-running")"
@@ -43,6 +44,7 @@ help:
 	@echo "make nightly    all that make test leaves out: every case on Kafka, chaos, soak; two hours  (TEST_ARGS=\"-k name\")"
 	@echo "make reproduce  the papers' tables and figures: PAPER=lossless, topk, gap, subset or all; now: $(PAPER)"
 	@echo "                (FOLDER=... for the pictures; now: $(FOLDER); REPRODUCE_ARGS=--help explains one paper)"
+	@echo "make docs       the documentation as a site, in build/site"
 	@echo "make package    the wheel, and stock Kafka clients, in empty environments"
 	@echo "make pythons    make quick under several Pythons; now: $(PYTHONS)"
 	@echo "make lint       ruff, mypy, import-linter"
@@ -70,6 +72,10 @@ nightly: $(VENV)/dev.stamp
 
 reproduce: $(VENV)/plots.stamp
 	@$(BIN)/python -m experiments $(PAPER) --folder "$(FOLDER)" $(REPRODUCE_ARGS)
+
+docs: $(VENV)/dev.stamp
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "docs: open build/site/index.html; its search needs a server: $(BIN)/python -m http.server -d build/site"
 
 package: $(VENV)/dev.stamp
 	@echo "package: pytest, the wheel and stock clients in environments of their own (.venv-wheel, .venv-stock)"

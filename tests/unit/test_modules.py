@@ -27,6 +27,7 @@ ROOT = {
     "deploy",
     "docs",
     "experiments",
+    "mkdocs.yml",
     "pyproject.toml",
     "stream_dp",
     "tests",

@@ -36,3 +36,12 @@ def test_the_tables_of_choosing_are_those_that_the_code_computes(
 
     assert emptied.count("|") < document.read_text("utf-8").count("|") - 50
     assert written.read_text(encoding="utf-8") == document.read_text(encoding="utf-8")
+
+
+def test_the_pictures_of_the_page_are_small_and_their_script_still_fits_the_package() -> None:
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    script = runpy.run_path(str(FIGURES / "dashboard.py"), run_name="dashboard")
+    pictures = {FIGURES / f"{picture.name}.png" for picture in script["PICTURES"]}
+
+    assert pictures == set(FIGURES.glob("dashboard*.png"))
+    assert [file.name for file in pictures if file.stat().st_size > 200 << 10] == []

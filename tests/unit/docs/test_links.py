@@ -64,3 +64,14 @@ def test_the_index_of_the_specifications_lists_every_one() -> None:
 
 def test_the_readme_leads_to_the_index() -> None:
     assert "docs/README.md" in links(CHECKOUT / "README.md")
+
+
+def test_the_readme_is_a_landing_page() -> None:
+    assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()) <= 90
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.relative_to(CHECKOUT).as_posix())
+def test_every_test_that_a_document_names_is_there(document: Path) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.\w+)`", document.read_text(encoding="utf-8"))
+
+    assert [name for name in named if not (CHECKOUT / name).exists()] == []

@@ -1,0 +1,142 @@
+"""Take the pictures of the readers' page: the demo on the embedded log, a gateway on its releases, Chromium.
+
+    python docs/figures/dashboard.py [FOLDER]
+
+The noise is fresh in every run, so no two pictures are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import aiohttp
+from PIL import Image
+from playwright.async_api import Browser, async_playwright
+from rich.console import Console
+
+from stream_dp.cli.demo.runs import DESTINATIONS, TEMPLATE, DemoState, Feed, configuration, flights_file, read_flights
+from stream_dp.cli.demo.walkthrough import Walkthrough, started_worker
+from stream_dp.config.access import MEMORY
+from stream_dp.config.plan import Plan, ServePlan
+from stream_dp.config.planner import load_plan
+from stream_dp.gateway.boards import Boards
+from stream_dp.gateway.reader import BoardReader
+from stream_dp.gateway.routes import Gateway
+from stream_dp.gateway.server import Server
+from stream_dp.gateway.tokens import Tokens
+from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import Client, connect
+from stream_dp.runtime.kafka.topics import TopicSpec
+from stream_dp.runtime.key_file import load_keys
+from stream_dp.runtime.settled import prepare
+
+FOLDER = Path(__file__).parent
+AUDIENCE = "partner"
+SETTLE_MS = 1000
+COLORS = 128
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of the page: its size, its colors, and an address of the page."""
+
+    name: str
+    width: int
+    height: int
+    scheme: Literal["light", "dark"]
+    address: str = f"{AUDIENCE}/{DESTINATIONS}"
+    scale: int = 1
+
+
+PICTURES = (
+    Picture("dashboard", 1200, 760, "light"),
+    Picture("dashboard-dark", 1200, 760, "dark"),
+    Picture("dashboard-phone", 390, 780, "light", scale=2),
+)
+
+
+async def play(plan: Plan, log: MemoryLog) -> None:
+    """Run the demo to its end."""
+    source = plan.views[DESTINATIONS].source
+    async with connect(plan.broker, MemoryClient(log)) as client:
+        await client.create([TopicSpec(source.topic, source.partitions)])
+        await prepare(plan, client, lambda: load_keys(plan.key_file).application, backfill=True)
+        async with started_worker(plan, client, log, keep_running=False) as (_, check):
+            state = DemoState(plan, Feed(read_flights(flights_file()), source, 0))
+            await Walkthrough(state, client, check, Console(file=io.StringIO())).run()
+
+
+@asynccontextmanager
+async def serving(plan: Plan, log: MemoryLog) -> AsyncIterator[str]:
+    """Yield the address of a gateway that has read everything."""
+
+    @asynccontextmanager
+    async def client() -> AsyncIterator[Client]:
+        yield MemoryClient(log)
+
+    boards = Boards()
+    gateway = Gateway(ServePlan(None, (AUDIENCE,)), boards, Tokens(None, wall_clock_ms))
+    listening = asyncio.Event()
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        server = Server(gateway.app(BoardReader(plan, boards, client).run), gateway.hub.shut_down, listening.set)
+        running = asyncio.create_task(server.serve([place]))
+        await listening.wait()
+        url = f"http://127.0.0.1:{place.getsockname()[1]}/"
+        async with aiohttp.ClientSession() as session:
+            while (await session.get(f"{url}readyz")).status != 200:  # noqa: ASYNC110 - it is another server
+                await asyncio.sleep(0.1)
+        try:
+            yield url
+        finally:
+            server.should_exit = True
+            await running
+
+
+async def take(browser: Browser, picture: Picture, url: str, folder: Path) -> None:
+    """Take one picture."""
+    page = await browser.new_page(
+        viewport={"width": picture.width, "height": picture.height},
+        color_scheme=picture.scheme,
+        device_scale_factor=picture.scale,
+        reduced_motion="reduce",
+    )
+    await page.goto(f"{url}#/{picture.address}")
+    await page.wait_for_selector(".strip")
+    await page.get_by_role("button", name="Earlier").click()  # the newest window begins on the last day of the data
+    await page.wait_for_timeout(SETTLE_MS)
+    taken = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
+    taken.quantize(COLORS, dither=Image.Dither.NONE).save(folder / f"{picture.name}.png", optimize=True)
+    await page.close()
+
+
+async def main(folder: Path) -> None:
+    """Play, serve, and take all pictures."""
+    log = MemoryLog()
+    with tempfile.TemporaryDirectory() as made:
+        file = Path(made) / TEMPLATE
+        file.write_text(configuration("demo", MEMORY), encoding="utf-8")
+        plan = load_plan(file)
+        await play(plan, log)
+        async with serving(plan, log) as url, async_playwright() as driver:
+            browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+            for picture in PICTURES:
+                await take(browser, picture, url, folder)
+            await browser.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)
+    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER))
