@@ -50,6 +50,14 @@ def program() -> str:
     return min(str(here.absolute()), os.path.relpath(here), key=len) if here.exists() else PROGRAM
 
 
+def host_and_port(text: str) -> tuple[str, int]:
+    """Return the address that `[HOST:]PORT` names; the host is loopback unless given."""
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) >= 1 << 16:
+        raise click.BadParameter(f"write PORT or HOST:PORT, with a port of at most 65535, not {text!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
 class Moment(click.ParamType):
     """A time as a date or RFC 3339 text, in ms since epoch; a date means its first moment in UTC."""
 

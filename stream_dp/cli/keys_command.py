@@ -9,8 +9,9 @@ import click
 
 from stream_dp.cli.command_line import FILE, short_path
 from stream_dp.config.planner import load_plan
+from stream_dp.errors import ConfigError
 from stream_dp.operations import keys as operations
-from stream_dp.runtime.key_file import read_keys, read_lines
+from stream_dp.runtime.key_file import load_keys, read_keys, read_lines
 
 
 class _Keys(click.Group):
@@ -22,7 +23,7 @@ class _Keys(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_Keys, subcommand_metavar="[list|rotate|retire] FILE")
+@click.group(cls=_Keys, subcommand_metavar="[list|new|rotate|retire] FILE")
 def keys() -> None:
     """List and change the keys of the application that FILE describes.
 
@@ -32,6 +33,7 @@ def keys() -> None:
 
     \b
     stream-dp keys app.yaml             list ids, when they were made, and which is in use; never a secret
+    stream-dp keys new app.yaml         make the key file before the first worker does, to hand it to all of them
     stream-dp keys rotate app.yaml      add a key; new windows use it
     stream-dp keys retire app.yaml ID   delete the secret of an earlier key; its windows are never sharpened again
 
@@ -50,6 +52,18 @@ def list_keys(file: Path) -> None:
         former = "retired" if line.key.secret is None else "for windows sealed with it"
         state = "in use" if line.key.id == newest else former
         click.echo(f"  {line.key.id}  made {line.made or 'at an unknown time   '}  {state}")
+
+
+@keys.command()
+@FILE
+def new(file: Path) -> None:
+    """Make the key file. Without this the first worker makes it; all workers need the same one."""
+    path = load_plan(file).key_file
+    if os.path.lexists(path):
+        raise ConfigError(f"{path} is there already; nothing was changed", "key_file")
+    click.echo(
+        f"Key {load_keys(path).newest[0]} was made in {short_path(path)}. Give every worker this file, and back it up."
+    )
 
 
 @keys.command()

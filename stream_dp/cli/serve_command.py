@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
-from stream_dp.cli.command_line import FILE
+from stream_dp.cli.command_line import FILE, host_and_port
 from stream_dp.config.loading import unknown
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
@@ -33,9 +34,23 @@ def _memory(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 @click.option("--memory", "memory_bytes", default="512MiB", show_default=True, callback=_memory, help="For releases.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key, PEM.")
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    type=host_and_port,
+    help="Answer /metrics there, for operators. HOST is 127.0.0.1 unless given. [default: off]",
+)
 @click.option("--without-tls", is_flag=True, help="Listen elsewhere than on loopback without TLS, behind a proxy.")
-def serve(
-    file: Path, host: str, port: int, memory_bytes: int, tls_cert: str | None, tls_key: str | None, *, without_tls: bool
+def serve(  # noqa: PLR0913  (its options)
+    file: Path,
+    host: str,
+    port: int,
+    memory_bytes: int,
+    tls_cert: str | None,
+    tls_key: str | None,
+    metrics: tuple[str, int] | None,
+    *,
+    without_tls: bool,
 ) -> None:
     """Serve readers the releases of the application that FILE describes.
 
@@ -46,6 +61,7 @@ def serve(
     Exit codes: 0 ended; 1 it cannot listen there; 2 wrong usage or configuration, or the extra is missing.
     """
     try:
+        from stream_dp.gateway.metrics import publish  # noqa: PLC0415
         from stream_dp.gateway.routes import Gateway  # noqa: PLC0415 - an extra
         from stream_dp.gateway.server import Server  # noqa: PLC0415
     except ImportError as error:
@@ -91,4 +107,5 @@ def serve(
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
     )
-    asyncio.run(server.serve())
+    with nullcontext() if metrics is None else publish(metrics, gateway, reader):
+        asyncio.run(server.serve())

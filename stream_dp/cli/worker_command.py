@@ -10,11 +10,11 @@ import click
 import uvloop
 
 from stream_dp.agents import AGENTS
-from stream_dp.cli.command_line import FILE
+from stream_dp.cli.command_line import FILE, host_and_port
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.worker.assembly import Options
-from stream_dp.runtime.worker.health import LOOPBACK, Address
+from stream_dp.runtime.worker.health import Address
 from stream_dp.runtime.worker.logs import FORMATS, speak
 from stream_dp.runtime.worker.process import run_worker
 from stream_dp.windows.durations import parse_duration
@@ -28,10 +28,7 @@ def _duration(text: str) -> int:
 
 
 def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdecimal() or int(port) >= 1 << 16:
-        raise click.BadParameter(f"write PORT or HOST:PORT, with a port of at most 65535, not {text!r}")
-    return Address(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
+    return Address(*host_and_port(text))
 
 
 @click.command()

@@ -381,7 +381,7 @@ class Boards:
     @property
     def ready(self) -> bool:
         """Return True if every topic was read up to the end that it had at the start."""
-        return self.started and all(board.ready for board in self)
+        return self.started and all(board.ready for board in list(self))  # metrics are read in another thread
 
     def of(self, audience: str) -> Mapping[str, Board]:
         """Return the boards of an audience that were read, by view, in the order of their names."""

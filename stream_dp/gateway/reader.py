@@ -36,6 +36,7 @@ class BoardReader:
         plan: of the file: the name, and the audiences.
         boards: to fill.
         connect: opens a client.
+        records: how many it has read since its start.
         list_seconds: see `LIST_SECONDS`.
         ask_seconds: see `ASK_SECONDS`.
     """
@@ -43,6 +44,7 @@ class BoardReader:
     plan: Plan
     boards: Boards
     connect: Connect
+    records: int = 0
     list_seconds: float = LIST_SECONDS
     ask_seconds: float = ASK_SECONDS
     _by_topic: dict[str, Board] = field(default_factory=dict)
@@ -127,5 +129,6 @@ class BoardReader:
             if record.offset <= boards[record.topic].offset:
                 self._by_topic.pop(record.topic)  # the topic was made anew under its name: begin again
                 return
+            self.records += 1
             boards[record.topic].take(record.key, record.value, record.offset, record.timestamp)
             self.boards.bound()

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -119,6 +120,7 @@ class Gateway:
 
     def __post_init__(self) -> None:
         self.hub = Hub(self.tokens)
+        self.answers = Counter[int]()
 
     def app(self, read: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Starlette:
         """Return the application; `read` fills the boards as long as it runs."""
@@ -161,7 +163,7 @@ class Gateway:
             allow_headers=["Authorization", "Last-Event-ID"],
             expose_headers=["ETag", "Stream-Position"],
         )
-        outer = [Middleware(_Edge), *([cors] if self.serve.origins else [])]
+        outer = [Middleware(_Edge, answers=self.answers), *([cors] if self.serve.origins else [])]
         app = Starlette(
             routes=routes,
             middleware=outer,
@@ -479,6 +481,7 @@ class _Edge:
     """Outermost: sizes of addresses, headers of every answer, a line in the log without a secret or an item."""
 
     app: ASGIApp
+    answers: Counter[int]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -506,6 +509,7 @@ class _Edge:
             await problem(RequestError("not_found", ""))(scope, receive, sending)
         else:
             await self.app(scope, receive, sending)
+        self.answers[status] += 1
         route, taken_ms = scope.get("route"), (time.monotonic_ns() - began) // 1_000_000
         template = route.path if isinstance(route, Route) else "static"
         LOG.info(

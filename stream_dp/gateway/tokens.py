@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from stream_dp.errors import ConfigError
+from stream_dp.runtime.key_file import others_can_use
 from stream_dp.windows.durations import format_time, parse_time
 
 PREFIX: Final = "sdp_"
@@ -50,21 +51,21 @@ def read_tokens(file: Path) -> list[Entry]:
         ConfigError: others may read or write it, or a line is no entry.
     """
     try:
-        mode, text = file.stat().st_mode, file.read_bytes()
+        found, text = file.stat(), file.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", str(file)) from None
-    if mode & 0o077:
+    if others_can_use(found):
         raise ConfigError("others may read or write it; run chmod 600 on it", str(file))
-    found = []
+    entries = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            found.append(entry := msgspec.json.decode(line, type=Entry))
+            entries.append(entry := msgspec.json.decode(line, type=Entry))
             entry.is_expired(0)
         except (msgspec.MsgspecError, ValueError):
             raise ConfigError(f"line {number} is no token; write it with `stream-dp token new`", str(file)) from None
-    return found
+    return entries
 
 
 def new_token(

@@ -47,12 +47,13 @@ def load_keys(path: Path) -> KeyRing:
     Raises:
         ConfigError: the file is readable by others, or holds something else than keys, or none that is not retired.
     """
-    try:
-        make(path, HEAD + fresh_line())
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise key_fault(f"cannot make {path}: {error.strerror}") from None
+    if not os.path.lexists(path):
+        try:
+            make(path, HEAD + fresh_line())
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise key_fault(f"cannot make {path}: {error.strerror}") from None
     return read_keys(path)
 
 
@@ -95,19 +96,29 @@ def read_lines(path: Path) -> list[KeyLine]:
         ConfigError: as for `load_keys`, or there is no such file.
     """
     try:
-        mode, text = path.stat().st_mode, path.read_text("utf-8", "surrogateescape")
+        found, text = path.stat(), path.read_text("utf-8", "surrogateescape")
     except OSError as error:
         raise key_fault(f"cannot read {path}: {error.strerror}") from None
-    if mode & 0o077:
+    if others_can_use(found):
         raise key_fault(f"{path} can be read by others; `chmod 600` it")
-    found = [line for number, one in enumerate(text.split("\n")) if (line := _parsed(path, number, one)) is not None]
-    if all(line.key.secret is None for line in found):
+    lines = [line for number, one in enumerate(text.split("\n")) if (line := _parsed(path, number, one)) is not None]
+    if all(line.key.secret is None for line in lines):
         raise key_fault(
             f"{path} holds no key; put back a copy, or, if it was never used, delete it: a worker makes one"
         )
-    if len({line.key.id for line in found}) < len(found):
+    if len({line.key.id for line in lines}) < len(lines):
         raise key_fault(f"{path} holds a key twice; take one of its lines out")
-    return found
+    return lines
+
+
+def others_can_use(found: os.stat_result) -> bool:
+    """Return True if accounts that have no business with a secret can read or change its file.
+
+    A file of root's may be readable by its group. Secrets are handed like that to an account that must not change them,
+    by Kubernetes among others.
+    """
+    is_handed_over = found.st_uid == 0 and os.geteuid() != 0
+    return bool(found.st_mode & (0o037 if is_handed_over else 0o077))
 
 
 def _parsed(path: Path, number: int, line: str) -> KeyLine | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 
 import pytest
+from aiokafka import TopicPartition
 
+from stream_dp.errors import BrokerError
 from stream_dp.operations.status import Summary, look, summary
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import read_statements
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import reporting
 from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, Start, serving
@@ -118,3 +122,29 @@ async def test_status_says_what_the_worker_has_counted_and_released_and_that_it_
 def without_late(found: Summary) -> dict[str, int]:
     """The totals but for what follows from how busy the machine is."""
     return {line: amount for line, amount in found.totals.items() if not line.startswith("releases_late")}
+
+
+async def test_a_scrape_reads_what_is_not_counted_yet_and_forgets_it_when_the_broker_falls_silent(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.05)
+    app = await launch()
+    health = Health(Start())
+    health.worker = await app.start()
+    ends = type(app.client).ends
+
+    async def ahead(client: Client, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: end + 5 for place, end in (await ends(client, places)).items()}
+
+    async def silent(*_: object) -> dict[TopicPartition, int]:
+        raise BrokerError("the broker does not answer")
+
+    async def lag(wanted: dict[str, float]) -> bool | None:
+        found = parsed(Exposition(health).page().decode())
+        behind = {dict(labels)["partition"]: value for (name, labels), value in found.items() if "_lag_" in name}
+        return True if behind == wanted else None
+
+    async with reporting.reporting(app.plan, app.client, health):
+        for answer, wanted in ((ahead, dict.fromkeys(map(str, range(app.plan.partitions)), 5.0)), (silent, {})):
+            monkeypatch.setattr(type(app.client), "ends", answer)
+            await app.eventually(partial(lag, wanted))

@@ -17,12 +17,18 @@ OPTIONS = frozenset({"KAFKA_HEAP_OPTS", "KAFKA_OPTS"})
 """What the image takes for itself; the other variables become settings of the broker."""
 
 
-def service() -> dict[str, Any]:
-    """The one service, with the default port filled in."""
+def composed() -> dict[str, Any]:
+    """The whole file, with the default port filled in."""
     text = COMPOSE.read_text(encoding="utf-8").replace("${STREAM_DP_KAFKA_PORT:-9092}", PORT)
     assert "$" not in text
-    services: dict[str, dict[str, Any]] = yaml.safe_load(text)["services"]
-    return services["kafka"]
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def service() -> dict[str, Any]:
+    """That of Kafka."""
+    kafka: dict[str, Any] = composed()["services"]["kafka"]
+    return kafka
 
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 ROOT = {
     ".ci",
+    ".dockerignore",
     ".editorconfig",
     ".gitignore",
     ".pre-commit-config.yaml",

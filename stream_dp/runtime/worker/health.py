@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -80,6 +81,7 @@ class Health:
     Attributes:
         start: what it waits for until there is a worker.
         worker: the worker, None until it is made.
+        lag: records that are not counted yet, by source and partition, as last reported; empty if the broker is silent.
     """
 
     def __init__(self, start: Start, stop: Stop | None = None) -> None:
@@ -91,6 +93,7 @@ class Health:
         """
         self.start = start
         self.worker: Worker | None = None
+        self.lag: Mapping[tuple[str, int], int] = {}
         self._stop = stop
 
     @property
@@ -200,6 +203,7 @@ class Exposition:
         yield _gauge("broker_silent", "1 if the worker waits for a broker that does not answer, else 0.", silent)
         if worker is None:
             return
+        yield _gauge("partitions", "Partitions of every source.", worker.plan.partitions)
         yield _gauge("partitions_owned", "Partitions that the worker serves.", len(worker.partitions))
         wrong = "1 if the worker's clock does not agree with the broker's, so that it makes no ticks, else 0."
         yield _gauge("clock_wrong", wrong, worker.clock.is_wrong)
@@ -216,6 +220,16 @@ class Exposition:
         for ledger, ratio in worker.host.balances.ratios().items():
             left.add_metric([ledger], ratio)
         yield left
+        behind = GaugeMetricFamily(
+            f"{PREFIX}source_lag_records", "Records that are not counted yet.", labels=["source", "partition"]
+        )
+        for (source, partition), records in self._health.lag.items():
+            behind.add_metric([source, str(partition)], records)
+        yield behind
+        with suppress(OSError):
+            disk = shutil.disk_usage(worker.plan.data_dir)
+            yield _gauge("data_dir_free_bytes", "Room on the disk of the data folder.", disk.free)
+            yield _gauge("data_dir_size_bytes", "Size of that disk.", disk.total)
         yield from _counters(worker)
 
 

@@ -157,9 +157,15 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
             due = time.monotonic() + REPORT_SECONDS
             try:
                 status = await current(plan, client, health, since_ms)
+                health.lag = {
+                    (source, partition): records
+                    for partition, one in status.partitions.items()
+                    for source, records in one.lag.items()
+                }
                 await client.publish([Message(topic, key, encode_status(status))])
                 said = status.settings, status.settings_error, status.clock_ahead_ms != 0
             except (StreamDPError, KafkaError) as error:
+                health.lag = {}
                 log.debug("the status cannot be published: %s", error)
             while True:
                 await asyncio.sleep(min(LOOK_SECONDS, REPORT_SECONDS))

@@ -118,3 +118,14 @@ def test_a_file_that_is_lost_is_replaced_by_one_that_names_the_application_as_be
     key_file.unlink()
     assert call("keys", "retire", visits_file, "zelda", "--yes").code == 2
     assert not key_file.exists()
+
+
+def test_a_key_file_is_made_once_and_never_replaced(call: Make, visits_file: Path, key_file: Path) -> None:
+    key_file.unlink(missing_ok=True)
+    said = call("keys", "new", visits_file)
+    (key,) = load_keys(key_file).keys
+    made = key_file.read_bytes()
+
+    assert said.out.startswith(f"Key {key.id} was made in ")
+    again = call("keys", "new", visits_file)
+    assert (again.code, key_file.read_bytes()) == (2, made)

@@ -12,7 +12,7 @@ import pytest
 from stream_dp.errors import ConfigError
 from stream_dp.operations.keys import retire, rotate
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.runtime.key_file import load_keys, read_lines
+from stream_dp.runtime.key_file import load_keys, others_can_use, read_lines
 
 FIRST, SECOND = bytes(range(32)), bytes(32)
 FIRST_ID, SECOND_ID = PrfKey.of(FIRST).id, PrfKey.of(SECOND).id
@@ -217,3 +217,32 @@ def test_the_key_in_use_a_retired_one_and_what_is_no_key_are_refused(tmp_path: P
     assert str(caught.value) == message
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "refused"),
+    [
+        (1000, 0o600, False),
+        (1000, 0o640, True),
+        (0, 0o440, False),
+        (0, 0o640, False),
+        (0, 0o660, True),
+        (0, 0o644, True),
+    ],
+)
+def test_a_group_may_only_read_what_root_hands_over(
+    owner: int, mode: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert others_can_use(os.stat_result((mode, 0, 0, 1, owner, 1000, 0, 0, 0, 0))) == refused
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert others_can_use(os.stat_result((0o640, 0, 0, 1, 0, 0, 0, 0, 0, 0)))
+
+
+def test_a_key_file_is_read_from_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """Root may write everywhere, so the test asks for more: nothing is made there at all."""
+    path = key_file(tmp_path, FIRST.hex())
+    before = tmp_path.stat().st_mtime_ns
+
+    assert load_keys(path).newest == (FIRST_ID, FIRST)
+    assert tmp_path.stat().st_mtime_ns == before

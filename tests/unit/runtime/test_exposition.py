@@ -141,6 +141,9 @@ async def test_a_worker_that_runs_says_which_share_it_has_and_when_it_ticked(
     assert ticked == int(ticked)
     assert before <= ticked <= worker.host.clock_ms() // 1000
 
+    assert found["stream_dp_partitions", ()] == 3
+    assert 0 < found["stream_dp_data_dir_free_bytes", ()] <= found["stream_dp_data_dir_size_bytes", ()]
+
     monkeypatch.setattr(worker.app.outage, "_since", 0.0)
     silent = parsed(Exposition(health_of(worker)).page().decode())
     assert (silent["stream_dp_ready", ()], silent["stream_dp_broker_silent", ()]) == (0, 1)
