@@ -35,7 +35,7 @@ sources:
   flights: {topic: flights, partitions: 2, user: tail, time: {field: at, unit: ms}}
 ledgers:
   planes:
-    {population: aircraft seen by tail number, epsilon: "7", delta: "1/100000", period: 84d, start: 2013-12-03T00:00:00Z}
+    {population: aircraft by tail number, epsilon: "7", delta: "1/100000", period: 84d, start: 2013-12-03T00:00:00Z}
 ladders:
   counts: [{level: overview, epsilon: "1/20"}, {level: standard, epsilon: "1/10"}, {level: detailed, epsilon: "1/5"}]
   totals: [{level: overview, epsilon: "1/10"}, {level: standard, epsilon: "1/5"}]

@@ -1,0 +1,75 @@
+"""The operators' console of the small application, served to a browser from the embedded log of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+
+from stream_dp.config.plan import Plan
+from stream_dp.gateway.console import Console
+from stream_dp.gateway.tokens import LOOKER, OPERATOR, OPERATORS_PREFIX, Tokens, new_token
+from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import connect
+from tests.browser import air
+
+
+class Served:
+    """A console that runs.
+
+    Attributes:
+        log: what the application has written.
+        plan: of the application.
+        url: of the page.
+        token: of an operator.
+        looker: of an operator who may look only.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.log, self.plan = MemoryLog(), air.plan(folder)
+        air.fill(self.log, self.plan)
+        self._file = folder / "operators.tokens"
+        self.token, self.looker = self._new(OPERATOR), self._new(LOOKER)
+        tokens = Tokens(self._file, wall_clock_ms, OPERATORS_PREFIX)
+        self.console = Console(self.plan, self._connect(self.plan), tokens)
+        self.console.watch.look_seconds, self.console.watch.status_seconds = 0.05, 0.2
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/"
+        self._server = uvicorn.Server(uvicorn.Config(self.console.app(), port=port, log_config=None, ws="none"))
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    def _new(self, gives: str) -> str:
+        return new_token(self._file, gives, wall_clock_ms(), prefix=OPERATORS_PREFIX)[1]
+
+    def _connect(self, plan: Plan) -> partial[object]:
+        return partial(connect, plan.broker, MemoryClient(self.log))
+
+    def start(self) -> None:
+        """Start to serve."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End every stream, and the server."""
+        with suppress(RuntimeError):
+            self.console.hub.shut_down()
+        self._server.should_exit = True
+        self._thread.join(10)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Served]:
+    """Serve the console as long as it is needed."""
+    one = Served(folder)
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()
