@@ -29,13 +29,15 @@ WITHIN_SECONDS = 20
 
 
 class Recording(MemoryClient):
-    """A client that notes the topics it is asked about, and may lose answers."""
+    """A client that notes the topics it is asked about, as long as the broker answers."""
 
-    def __init__(self, log: MemoryLog, asked: set[str]) -> None:
+    def __init__(self, log: MemoryLog, desk: Desk) -> None:
         super().__init__(log)
-        self.asked = asked
+        self.asked, self.desk = desk.asked, desk
 
     async def describe(self, topics: Any) -> Any:
+        if not self.desk.is_up:
+            raise OutageError("no Kafka answers")
         self.asked |= {*topics}
         return await super().describe(topics)
 
@@ -74,7 +76,7 @@ class Desk:
     async def client(self) -> AsyncIterator[Client]:
         if not self.is_up:
             raise OutageError("no Kafka answers")
-        yield Recording(self.log, self.asked)
+        yield Recording(self.log, self)
 
     async def start(self) -> None:
         """Post the first settings, as a worker does, and let the console read."""
