@@ -328,13 +328,13 @@ def test_a_window_that_begins_while_one_reads_is_read_again(desk: Desk, clock: C
 
 
 def test_what_was_charged_while_one_reads_is_read_again_if_it_matters(desk: Desk, visits: Plan) -> None:
-    plan = run(desk.plan_of("items_per_user=2"))
+    plan = run(desk.plan_of("ladders.pages.fine=11/10"))
     office = Office(visits)
     for day in range(NOON // DAY_MS - 4, NOON // DAY_MS + 1):
         for _ in range(9):
             office.release("pages", day)
     office.publish(desk.log)
-    answer = run(desk.send(SETTINGS, consent(plan, "items_per_user=2")))
+    answer = run(desk.send(SETTINGS, consent(plan, "ladders.pages.fine=11/10")))
     assert answer.json["type"] == "plan_changed"
     pays = [one["ledgers"][0]["pays_until"]["after"]["until"] for one in (plan, answer.json["now"])]
     assert pays[0] != pays[1]
@@ -563,7 +563,7 @@ def test_consent_to_what_was_not_shown_changes_nothing(desk: Desk, body: Any, re
         ({"content_type": ""}, 400, "bad_request"),
     ],
 )
-def test_pages_elsewhere_change_nothing(desk: Desk, path: str, headers: dict[str, str], status: int, kind: str) -> None:
+def test_pages_elsewhere_change_nothing(desk: Desk, path: str, headers: dict[str, Any], status: int, kind: str) -> None:
     method = "DELETE" if path.endswith("x") else "POST"
     answer = run(desk.send(path, AGREED, method, **headers))
     assert (answer.status, answer.json["type"], "set-cookie" in answer.headers) == (status, kind, False)
