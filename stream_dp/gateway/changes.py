@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -76,7 +76,7 @@ def answer_plan(basis: Basis, question: Question, now_ms: int) -> dict[str, Any]
     try:
         return meaning(prepare(basis, question.wanted, now_ms, question.wish()), question.view)
     except ConfigError as error:
-        return {"settings": len(basis.known), "plan": None, "faults": faults_json(error)}
+        return {"settings": len(basis.known), "plan": None, "faults": plain(error.faults)}
 
 
 def answer_curve(basis: Basis, question: CurveQuestion, now_ms: int) -> dict[str, Any]:
@@ -101,11 +101,6 @@ def answer_curve(basis: Basis, question: CurveQuestion, now_ms: int) -> dict[str
 
 
 _NOT_OF_CURVES = {"settings", "plan", "change"}
-
-
-def faults_json(error: ConfigError) -> list[dict[str, str]]:
-    """Return the faults of a configuration, in the words of `stream-dp check`."""
-    return [{"path": fault.path, "message": fault.message} for fault in error.faults]
 
 
 def meaning(change: Prepared, view: str) -> dict[str, Any]:
@@ -137,11 +132,14 @@ def meaning(change: Prepared, view: str) -> dict[str, Any]:
         "reverts": list(change.reverts),
         "faults": [],
     }
-    told = {name: part for name, part in change.as_json().items() if name not in answer or name == "ledgers"}
-    named = {name: part for name, part in told.items() if name not in ("ledgers", "new_topics", "rights")}
+    told = Prepared.as_json(change)
+    shown = [answer, *(told[name] for name in ("differs", "views", "former_editions"))]
     made = [posted.sections, posted.fingerprints, posted.begins, posted.ends]
-    text = msgspec.json.encode([answer, named, made], order="sorted")
-    return {"plan": hashlib.sha256(text).hexdigest(), **answer, "change": change.as_json()}
+    return {"plan": _digest([shown, made]), **answer, "change": told}
+
+
+def _digest(shown: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(shown, order="sorted")).hexdigest()
 
 
 def _both(before: object, after: object) -> dict[str, Any]:
@@ -212,13 +210,13 @@ def check_name(removes: Sequence[str], question: Consent, plan: Plan) -> None:
     """
     grave = [*removes, *(["earlier windows of new views: --backfill"] if question.backfill else [])]
     if grave and question.application != plan.name:
-        fault = Fault("application", f"write the name of the application to agree to this: {', '.join(grave)}")
-        raise refused([{"path": fault.path, "message": fault.message}])
+        words = f"write the name of the application to agree to this: {', '.join(grave)}"
+        raise refused([Fault("application", words)])
 
 
-def refused(faults: Sequence[Mapping[str, str]]) -> RequestError:
+def refused(faults: Sequence[Fault]) -> RequestError:
     """Return the answer to a change that is impossible."""
-    return RequestError("faults", "Nothing was changed.", faults=list(faults))
+    return RequestError("faults", "Nothing was changed.", faults=plain(faults))
 
 
 def grant_meaning(grant: Grant, changes: Sequence[Change], plan: Plan) -> dict[str, Any]:
@@ -241,8 +239,7 @@ def grant_meaning(grant: Grant, changes: Sequence[Change], plan: Plan) -> dict[s
             for one in changes
         ],
     }
-    text = msgspec.json.encode(answer, order="sorted")
-    return {"plan": hashlib.sha256(text).hexdigest(), **answer}
+    return {"plan": _digest(answer), **answer}
 
 
 def _noise(view: ViewPlan, level: str) -> int | None:

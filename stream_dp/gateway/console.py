@@ -22,7 +22,7 @@ from stream_dp.config.differences import differences
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import Posted, plan_of
 from stream_dp.control.grant_records import Grant
-from stream_dp.errors import BrokerError, ConfigError, StateError
+from stream_dp.errors import ConfigError, Fault, StateError, StreamDPError
 from stream_dp.gateway.api import RequestError
 from stream_dp.gateway.boards import compact
 from stream_dp.gateway.changes import (
@@ -33,7 +33,6 @@ from stream_dp.gateway.changes import (
     answer_curve,
     answer_plan,
     check_name,
-    faults_json,
     grant_meaning,
     meaning,
     refused,
@@ -41,7 +40,7 @@ from stream_dp.gateway.changes import (
 from stream_dp.gateway.reader import Connect
 from stream_dp.gateway.streams import EventResponse, Hub, PositionError, parse_positions
 from stream_dp.gateway.tokens import LOOKER, OPERATOR, Entry, RequestRate, Tokens
-from stream_dp.gateway.watch import EVENTS, OperatorStream, Watch
+from stream_dp.gateway.watch import EVENTS, ApplicationWatch, OperatorStream
 from stream_dp.gateway.web import (
     JSON,
     NOT_FOUND,
@@ -91,7 +90,7 @@ class Console:
 
     def __post_init__(self) -> None:
         self.hub = Hub(self.tokens)
-        self.watch = Watch(self.plan, self.connect, self._tell)
+        self.watch = ApplicationWatch(self.plan, self.connect, self._tell)
         self._planner = ThreadPoolExecutor(1, "plans")
         self._planning = 0
 
@@ -130,13 +129,14 @@ class Console:
                 if entry.audience != OPERATOR:
                     raise RequestError("not_found", NOT_FOUND)
                 check_change(request)
+                if self.watch.basis is None:
+                    self._not_known()
             try:
                 response = await work(request, entry)
             except ConfigError as error:
-                raise refused(faults_json(error)) from None
-            except (BrokerError, KafkaError, OSError, TimeoutError):
-                detail = "Kafka does not answer." if method == "GET" else f"Kafka does not answer. {_UNKNOWN}"
-                raise RequestError("broker_silent", detail, {"Retry-After": "1"}) from None
+                raise refused(error.faults) from None
+            except (StreamDPError, KafkaError, OSError, TimeoutError) as error:
+                raise RequestError("broker_silent", f"{_UNKNOWN} Reason: {error}", {"Retry-After": "1"}) from None
             response.headers["Vary"] = "Accept, Accept-Encoding, Authorization, Cookie"
             if self.watch.silent:
                 response.headers["Warning"] = '110 - "Response is Stale"'
@@ -181,8 +181,7 @@ class Console:
         return EventResponse(stream, self.hub, entry.id, {"Cache-Control": "no-store"})
 
     async def _plan(self, request: Request, _: Entry) -> Response:
-        question = await _read(request, Question)
-        return await self._worked_out(1, question, answer_plan)
+        return await self._worked_out(1, await _read(request, Question), answer_plan)
 
     async def _curve(self, request: Request, _: Entry) -> Response:
         question = await _read(request, CurveQuestion)
@@ -193,13 +192,11 @@ class Console:
     ) -> Response:
         """Answer with what is worked out in the thread of plans, from what is known; no topic is asked for it."""
         basis = self.watch.basis
-        if basis is None:
-            self._not_known()
+        assert basis is not None  # noqa: S101 - it was asked for
         if self._planning >= PLANS_A_SECOND:
             within(1)
         within(max(self.plans.take("") for _ in range(number)))
-        now_ms = self.now_ms()
-        basis = replace(basis, reports=replace(basis.reports, now_ms=now_ms))
+        basis = replace(basis, reports=replace(basis.reports, now_ms=(now_ms := self.now_ms())))
         self._planning += 1
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._planner, work, basis, question, now_ms)
@@ -220,6 +217,8 @@ class Console:
                     await post_change(found)
             except StateError:
                 known = await read_settings(self.plan, client)
+                if len(known) == consent.settings:
+                    raise
                 if self._is_posted(known, consent):
                     return _answer({"settings": consent.settings + 1, "posted": True, "already": True})
                 raise _overtaken(known, consent) from None
@@ -244,9 +243,8 @@ class Console:
         try:
             grant = Grant.model_validate(asked.grant)
         except ValidationError as error:
-            raise refused(
-                [{"path": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()]
-            ) from None
+            faults = [Fault(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
+            raise refused(faults) from None
         async with self.connect() as client:
             plan = (await read_effective(self.plan, client)).plan
             shown = grant_meaning(grant, await weigh_grant(plan, client, grant), plan)
@@ -274,14 +272,8 @@ class Console:
         return _answer({"withdrawn": grant_id, "grants": [grant_json(one, self.now_ms()) for one in left]}, 202)
 
     async def _who(self, _: Request, entry: Entry) -> Response:
-        return _answer(
-            {
-                "application": self.plan.name,
-                "operator": entry.id,
-                "gives": entry.audience,
-                "expires": entry.expires,
-            }
-        )
+        gives = {"application": self.plan.name, "gives": entry.audience}
+        return _answer({**gives, "operator": entry.id, "expires": entry.expires})
 
     async def _sign_in(self, request: Request) -> Response:
         address = request.client.host if request.client else ""
@@ -320,7 +312,7 @@ class Console:
     def _not_known(self) -> NoReturn:
         """Answer that something was not read yet, and why."""
         if self.watch.silent:
-            raise RequestError("broker_silent", "Kafka does not answer.", {"Retry-After": "1"})
+            raise RequestError("broker_silent", self.watch.fault, {"Retry-After": "1"})
         if "status" in self.watch.seen:
             detail = "The application was never started. Start a worker: `stream-dp worker FILE`."
             raise RequestError("starting", detail, {"Retry-After": "5"})

@@ -42,7 +42,7 @@ EVENTS = {"status": "status", "ledgers": "account", "settings": "settings", "gra
 """What is watched, and the event that says that it has changed."""
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     """Something that was read: its position, a tag that changes with every byte of it, and it as JSON."""
 
     position: str
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 
 @dataclass
-class Watch:
+class ApplicationWatch:
     """Reads what operators may see, as long as it runs; waits where there is no broker.
 
     Attributes:
@@ -63,7 +63,8 @@ class Watch:
         seen: by name, what was read.
         basis: what changes of settings are worked out from; None until it is known.
         rollout: how far workers are with the settings that were posted last here.
-        silent: whether the broker does not answer.
+        silent: whether nothing can be read now.
+        fault: why.
     """
 
     plan: Plan
@@ -71,10 +72,11 @@ class Watch:
     changed: Callable[[str], None]
     look_seconds: float = LOOK_SECONDS
     status_seconds: float = STATUS_SECONDS
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, Observed] = field(default_factory=dict)
     basis: Basis | None = None
     rollout: dict[str, Any] | None = None
     silent: bool = False
+    fault: str = ""
     orders: Sequence[Order] = ()
     _held: tuple[Sequence[Posted], Plan, Plan] | None = None
     _again: asyncio.Event = field(default_factory=asyncio.Event)
@@ -97,7 +99,7 @@ class Watch:
                 except (StreamDPError, KafkaError, OSError, TimeoutError) as error:
                     if not self.silent:
                         LOG.warning("the application cannot be read now: %s", error)
-                    self.silent = True
+                    self.silent, self.fault = True, str(error)
                 await asyncio.sleep(self.look_seconds)
         finally:
             if self._following is not None:
@@ -177,7 +179,7 @@ class Watch:
         body = compact(value)
         tag = f"{position}-{hashlib.sha256(body).hexdigest()[:8]}"
         if name not in self.seen or self.seen[name].tag != tag:
-            self.seen[name] = Seen(position, tag, body)
+            self.seen[name] = Observed(position, tag, body)
             self.changed(name)
 
     def follow(self, change: Draft) -> None:
@@ -188,12 +190,14 @@ class Watch:
         self.look_again()
 
     async def _follow(self, change: Draft) -> None:
-        number, found = change.posted.number, None
+        told = {"settings": change.posted.number, "by_all": False, "over": False, "workers": None}
+        self._tell(told)
         with suppress(StreamDPError, KafkaError, OSError, TimeoutError):
             async with self.connect() as client:
                 async for found in rollout(change, client):
-                    self._tell({"settings": number, "by_all": found.by_all, "over": False, "workers": plain(found)})
-        self._tell({**(self.rollout or {"settings": number, "by_all": False, "workers": None}), "over": True})
+                    told |= {"by_all": found.by_all, "workers": plain(found)}
+                    self._tell(told)
+        self._tell({**told, "over": True})
 
     def _tell(self, progress: dict[str, Any]) -> None:
         self.rollout = progress
@@ -218,7 +222,7 @@ class Watch:
 class OperatorStream(Stream):
     """One operator's stream: what has changed, each thing once however often it did since."""
 
-    watch: Watch | None = None
+    watch: ApplicationWatch | None = None
 
     def begin(self) -> None:
         """Note what is new since the positions that the client comes back with; without any, only what comes."""

@@ -269,7 +269,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Basis:
-    """What a change of settings is worked out from.
+    """Basis that a change of settings is worked out from.
 
     Attributes:
         local: the plan of a file of the application.

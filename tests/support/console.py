@@ -45,6 +45,15 @@ class Recording(MemoryClient):
         self.asked |= {place.topic for place in places}
         return await super().ends(places)
 
+    async def group(self, name: str) -> Any:
+        self.desk.groups.add(name)
+        return await super().group(name)
+
+    async def publish(self, records: Any) -> Any:
+        listed = list(records)
+        self.desk.written |= {record.topic for record in listed}
+        return await super().publish(listed)
+
     def follow(self, topics: Sequence[str], **how: Any) -> Any:
         self.asked |= {*topics}
         return super().follow(topics, **how)
@@ -58,6 +67,8 @@ class Desk:
     file: Path
     log: MemoryLog = field(default_factory=MemoryLog)
     asked: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
     is_up: bool = True
 
     def __post_init__(self) -> None:

@@ -282,7 +282,7 @@ def test_of_two_operators_at_once_one_is_held_and_the_other_reads_theirs(desk: D
     plans = [run(desk.plan_of(f"items_per_user={number}")) for number in (2, 3)]
 
     async def both() -> list[Any]:
-        other = desk.made()
+        await desk.look(other := desk.made())
         return list(
             await asyncio.gather(
                 desk.send(SETTINGS, consent(plans[0], "items_per_user=2")),
@@ -309,7 +309,8 @@ def test_two_operators_who_agree_to_the_same_are_both_right(desk: Desk) -> None:
 
     async def both() -> list[Any]:
         asked = consent(plan, "items_per_user=2")
-        return list(await asyncio.gather(desk.send(SETTINGS, asked), desk.send(SETTINGS, asked, console=desk.made())))
+        await desk.look(other := desk.made())
+        return list(await asyncio.gather(desk.send(SETTINGS, asked), desk.send(SETTINGS, asked, console=other)))
 
     assert sorted((one.status, one.json["already"]) for one in run(both())) == [(200, True), (202, False)]
     assert len(run(desk.known())) == 2
