@@ -44,12 +44,14 @@ from stream_dp.gateway.watch import EVENTS, ApplicationWatch, OperatorStream
 from stream_dp.gateway.web import (
     JSON,
     NOT_FOUND,
+    address_of,
     application,
     check_change,
     guarded,
     read_body,
     respond,
     set_cookie,
+    sign_in,
     unauthorized,
     within,
 )
@@ -60,7 +62,8 @@ from stream_dp.runtime.clock import wall_clock_ms
 
 COOKIE = "sdpo"
 """Not one of the readers' gateway, which a browser sends it to where both are on one host."""
-PLANS_A_SECOND = 10
+PLANS_A_SECOND, MOST_PLANNING = 10, 10
+"""Questions for plans and curves, of the whole console: a second, and at once."""
 STATIC = Path(__file__).with_name("static")
 OPERATORS = "an operator's"
 _UNKNOWN = "It is not known whether this was posted. Send the same again: it takes effect once."
@@ -148,7 +151,7 @@ class Console:
 
     def _operator(self, request: Request) -> Entry:
         """Return the token of a request; without a good one nothing is said."""
-        address = request.client.host if request.client else ""
+        address = address_of(request)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if not scheme:
             cookies = request.cookies
@@ -181,21 +184,16 @@ class Console:
         return EventResponse(stream, self.hub, entry.id, {"Cache-Control": "no-store"})
 
     async def _plan(self, request: Request, _: Entry) -> Response:
-        return await self._worked_out(1, await _read(request, Question), answer_plan)
+        return await self._worked_out(await _read(request, Question), answer_plan)
 
     async def _curve(self, request: Request, _: Entry) -> Response:
-        question = await _read(request, CurveQuestion)
-        return await self._worked_out(len(question.values), question, answer_curve)
+        return await self._worked_out(await _read(request, CurveQuestion), answer_curve)
 
-    async def _worked_out(
-        self, number: int, question: Asked, work: Callable[[Basis, Asked, int], dict[str, Any]]
-    ) -> Response:
+    async def _worked_out(self, question: Asked, work: Callable[[Basis, Asked, int], dict[str, Any]]) -> Response:
         """Answer with what is worked out in the thread of plans, from what is known; no topic is asked for it."""
         basis = self.watch.basis
         assert basis is not None  # noqa: S101 - it was asked for
-        if self._planning >= PLANS_A_SECOND:
-            within(1)
-        within(max(self.plans.take("") for _ in range(number)))
+        within(1 if self._planning >= MOST_PLANNING else self.plans.take(""))
         basis = replace(basis, reports=replace(basis.reports, now_ms=(now_ms := self.now_ms())))
         self._planning += 1
         try:
@@ -276,20 +274,14 @@ class Console:
         return _answer({**gives, "operator": entry.id, "expires": entry.expires})
 
     async def _sign_in(self, request: Request) -> Response:
-        address = request.client.host if request.client else ""
-        within(self.requests.take(address))
-        check_change(request)
-        token = (await _read(request, dict[str, str])).get("token", "")
-        entry = self.tokens.entry(token)
-        if entry is None:
-            within(self.failures.take(address))
-            unauthorized(OPERATORS)
+        within(self.requests.take(address_of(request)))
+        entry, token = await sign_in(request, self.tokens, self.failures, OPERATORS)
         response = Response(status_code=204)
         set_cookie(response, request, COOKIE, token, entry.lasts_s(self.now_ms()))
         return response
 
     async def _sign_out(self, request: Request) -> Response:
-        within(self.requests.take(request.client.host if request.client else ""))
+        within(self.requests.take(address_of(request)))
         check_change(request)
         response = Response(status_code=204)
         set_cookie(response, request, COOKIE, "", 0)

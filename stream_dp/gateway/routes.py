@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,12 +25,13 @@ from stream_dp.gateway.web import (
     CSV,
     JSON,
     NOT_FOUND,
+    address_of,
     application,
     check_change,
     guarded,
-    read_body,
     respond,
     set_cookie,
+    sign_in,
     unauthorized,
     within,
 )
@@ -142,7 +142,7 @@ class Gateway:
         return Route(path, guarded(answer), name=" ".join(parameters) or "none")
 
     def _reader(self, request: Request) -> Reader:
-        address = request.client.host if request.client else ""
+        address = address_of(request)
         authorization = request.headers.get("authorization")
         reader = reader_of(self.tokens, self.serve.public, authorization, request.cookies, address)
         request.scope["stream_dp.reader"] = reader.key if any(reader.audiences.values()) else "-"
@@ -251,23 +251,14 @@ class Gateway:
         return await respond(request, f"schema-{name}", {JSON: lambda: compact(schema(name))}, {})
 
     async def _sign_in(self, request: Request) -> Response:
-        within(self.requests.take(request.client.host if request.client else ""))
-        check_change(request)
-        body = await read_body(request)
-        try:
-            token = msgspec.json.decode(body, type=dict[str, str])["token"]
-        except (msgspec.MsgspecError, KeyError, UnicodeError):
-            raise RequestError("bad_request", 'Send {"token": "sdp_..."}.') from None
-        entry = self.tokens.entry(token)
-        if entry is None:
-            within(self.failures.take(request.client.host if request.client else ""))
-            unauthorized(READERS)
+        within(self.requests.take(address_of(request)))
+        entry, token = await sign_in(request, self.tokens, self.failures, READERS)
         response = Response(status_code=204)
         set_cookie(response, request, f"{COOKIE}{entry.audience}", token, entry.lasts_s(self.now_ms()))
         return response
 
     async def _sign_out(self, request: Request) -> Response:
-        within(self.requests.take(request.client.host if request.client else ""))
+        within(self.requests.take(address_of(request)))
         check_change(request)
         response = Response(status_code=204)
         for name in request.cookies:

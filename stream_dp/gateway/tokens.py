@@ -231,8 +231,9 @@ def reader_of(
     found: dict[str, Entry | None] = {}
     is_bad = False
     for name, value in sorted(cookies.items()):
-        audience = name.removeprefix("__Host-").removeprefix(COOKIE)
-        if audience == name:
+        bare = name.removeprefix("__Host-")
+        audience = bare.removeprefix(COOKIE)
+        if audience == bare:
             continue
         entry = tokens.entry(value)
         if entry is not None and entry.audience == audience:

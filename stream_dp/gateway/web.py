@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
@@ -25,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stream_dp.gateway.api import LARGEST_ANSWER, RequestError
 from stream_dp.gateway.boards import compact
 from stream_dp.gateway.streams import Hub
-from stream_dp.gateway.tokens import LOOK_SECONDS
+from stream_dp.gateway.tokens import LOOK_SECONDS, Entry, RequestRate, Tokens
 
 LONGEST_URL, LARGEST_BODY = 4 << 10, 64 << 10
 COMPRESSED_FROM = 1 << 10
@@ -48,7 +49,7 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "too_many": (429, "Too many requests"),
     "broken": (500, "The gateway has an error"),
     "starting": (503, "The gateway is starting"),
-    "broker_silent": (503, "Releases cannot be read now"),
+    "broker_silent": (503, "Kafka cannot be read now"),
 }
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SECURITY = {
@@ -171,6 +172,25 @@ async def read_body(request: Request) -> bytes:
         if len(body) > LARGEST_BODY:
             raise RequestError("too_large", f"A body has at most {LARGEST_BODY} bytes.")
     return body
+
+
+def address_of(request: Request) -> str:
+    """Return the address of a client."""
+    return request.client.host if request.client else ""
+
+
+async def sign_in(request: Request, tokens: Tokens, failures: RequestRate, whose: str) -> tuple[Entry, str]:
+    """Return the good token in the body of a request, with its entry; `whose` it is to be."""
+    check_change(request)
+    try:
+        token = msgspec.json.decode(await read_body(request), type=dict[str, str])["token"]
+    except (msgspec.MsgspecError, KeyError, UnicodeError):
+        raise RequestError("bad_request", f'Send {{"token": "{tokens.prefix}..."}}.') from None
+    entry = tokens.entry(token)
+    if entry is None:
+        within(failures.take(address_of(request)))
+        unauthorized(whose)
+    return entry, token
 
 
 def set_cookie(response: Response, request: Request, name: str, token: str, lasts_s: int) -> None:
