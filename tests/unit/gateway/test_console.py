@@ -148,6 +148,25 @@ async def test_streams_say_what_has_changed_and_go_on_from_a_position(
     assert b"event:" not in (await desk.get(f"/v1/events?after={last}")).body
 
 
+async def test_a_worker_that_does_not_use_new_settings_is_named_and_waited_for_no_longer_than_a_minute(
+    visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0.001)
+    desk = Desk(visits, tmp_path / "operators.tokens")
+    desk.report()
+    await desk.start()
+    told: list[tuple[bool, bool]] = []
+    watch = desk.console.watch
+    watch.changed = lambda _: (
+        None if watch.rollout is None else told.append((watch.rollout["by_all"], watch.rollout["over"]))
+    )
+    await desk.send(SETTINGS, consent(await desk.plan_of("items_per_user=2"), "items_per_user=2"))
+    await desk.settled(lambda: watch.rollout is not None and watch.rollout["over"])
+    assert (told[0], told[-1]) == ((False, False), (False, True))
+    assert watch.rollout is not None
+    assert watch.rollout["workers"]["others"] == ("worker-1",)
+
+
 async def test_a_revoked_operator_hears_no_more(visits: Plan, tmp_path: Path) -> None:
     desk = Desk(visits, tmp_path / "operators.tokens")
     await desk.start()
