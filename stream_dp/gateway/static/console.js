@@ -2,7 +2,7 @@
 import {get, Positions, send, signOut, Stream} from './api.js';
 import {button, byId, h, muted} from './dom.js';
 import {again, askForToken, say, shell, swap} from './shell.js';
-import {at, budget, history, problems, prose, refusals, runs, several, toCome} from './standing.js';
+import {at, budget, history, newest, problems, prose, refusals, runs, several, toCome} from './standing.js';
 import {grantForm, grants} from './grants.js';
 import {Tuning} from './tune.js';
 import {clock} from './words.js';
@@ -112,9 +112,10 @@ function outcome({settings, by_all: byAll, over, workers}) {
 }
 
 const tuningActs = {
-  may: () => state.who.may === 'change',
+  may: () => state.who.gives === 'operator',
   ended: () => token('unknown'),
   overtaken: () => start(),
+  paid: name => newest(state.known.ledgers.ledgers).find(one => one.ledger === name)?.affords,
   posted({settings, posted, already}) {
     rolled(posted ? {settings, by_all: false, over: already, workers: null} : state.rollout);
     draw();
@@ -162,7 +163,7 @@ function draw(anew = false) {
   frame();
   const {known, who} = state;
   if (!known.grants) return;
-  const may = who.may === 'change', name = who.application;
+  const may = who.gives === 'operator', name = who.application;
   document.title = `${name} · stream-dp`;
   if (!byId('part-now')) {
     drawn.clear();
@@ -194,8 +195,7 @@ function rolloutCard() {
 }
 
 function budgets(ledgers) {
-  const byName = Map.groupBy ? Map.groupBy(ledgers, one => one.ledger) : null;
-  return [...byName].map(([name, periods]) => budget(periods, state.period[name], start => { state.period = {...state.period, [name]: start}; draw(); byId(`period-${name}`).focus(); }));
+  return newest(ledgers).map(({ledger: name}) => [name, ledgers.filter(one => one.ledger === name)]).map(([name, periods]) => budget(periods, state.period[name], start => { state.period = {...state.period, [name]: start}; draw(); byId(`period-${name}`).focus(); }));
 }
 
 function token(reason) {

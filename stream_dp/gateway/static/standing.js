@@ -41,7 +41,7 @@ export function newest(ledgers) {
 function short({ledger, period, affords}) {
   const until = affords.all_views_until_ms, early = period.end_ms - until;
   const views = Object.entries(affords.views).filter(([, view]) => view.windows_afforded < view.windows_to_come).map(([name]) => name);
-  const before = early >= DAY_MS ? ` ${several(Math.floor(early / DAY_MS), 'day')} before its period.` : ' before its period.';
+  const before = early >= DAY_MS ? ` ${several(Math.floor(early / DAY_MS), 'day')} before its period ends.` : ' before its period ends.';
   return {what: `Budget ${ledger} pays for all views until ${at(until)},${before}`, rest: ` Later windows of ${list(views)} may be refused. `, helps: ['#tune', 'See what would help']};
 }
 
@@ -71,7 +71,12 @@ const value = (cost, entry) => Number(cost[entry]?.decimal ?? 0);
 const share = (one, entry) => Math.floor(100 * value(one.left, entry) / value(one.budget, entry) + 1e-9);
 const shown = cost => Object.entries(cost).filter(([, amount]) => amount && amount.exact !== '0')
   .map(([entry, amount]) => `${{epsilon: 'ε', delta: 'δ'}[entry] ?? entry}\u00a0${amount.decimal}`).join(', ') || '0';
-const brief = cost => `ε\u00a0${cost.epsilon.decimal}`;
+// To four digits, for the eye: what is spent up, what is left down.
+export const rounded = (text, round = Math.ceil) => {
+  const n = Number(text), unit = 10 ** (Math.floor(Math.log10(n)) - 3);
+  return n > 0 ? String(Number((round(n / unit + (round === Math.ceil ? -1e-6 : 1e-6)) * unit).toPrecision(4))) : '0';
+};
+const brief = (cost, round) => `ε\u00a0${rounded(cost.epsilon.decimal, round)}`;
 
 export function budget(periods, chosen, choose) {
   const one = periods.find(each => each.period.start_ms === chosen) ?? periods.at(-1), {affords, period, ledger} = one;
@@ -85,15 +90,15 @@ export function budget(periods, chosen, choose) {
   return h('section', {class: 'card', id: `ledger-${ledger}`}, h('h2', {}, `Budget ${ledger}`, h('small', {}, ` ${at(period.start_ms)} to ${at(period.end_ms)}`)),
     periods.length > 1 && h('div', {class: 'opts'}, h('label', {}, 'Period ', h('select', {id: `period-${ledger}`, onchange: event => choose(Number(event.target.value))},
       [...periods].reverse().map(each => h('option', {value: each.period.start_ms, selected: each === one}, `from ${at(each.period.start_ms)}`))))),
-    h('div', {class: 'tiles'}, tile('Left', `${share(one, scarce)} %`, `of ${ENTRIES[scarce]}: ${one.left[scarce].decimal} of ${one.budget[scarce].decimal}`),
+    h('div', {class: 'tiles'}, tile('Left', `${share(one, scarce)} %`, `of ${ENTRIES[scarce]}: ${rounded(one.left[scarce].decimal, Math.floor)} of ${one.budget[scarce].decimal}`),
       is_new && tile('All views are paid', whole ? paid : affords.state === 'exhausted' ? paid : `until ${paid}`, `the period ends ${at(period.end_ms)}`),
       tile('Protects', `each of ${one.population}`, `in total ${shown(one.promise)} per period, all views and audiences`)),
     box, h('div', {class: 'legend', 'aria-hidden': 'true'}, h('span', {}, h('i', {class: 'key'}), 'left after each window'),
-      is_new && h('span', {}, h('i', {class: 'key steps'}), 'at the present levels, at worst'), is_new && !whole && h('span', {}, h('i', {class: 'key mark'}), 'first window that is not paid')),
+      is_new && h('span', {}, h('i', {class: 'key steps'}), 'at the present levels, at worst'), is_new && !whole && h('span', {}, h('i', {class: 'key stop'}), 'first window that is not paid')),
     h('details', {id: `steps-${ledger}`}, h('summary', {}, 'As a table'), table('What is left after each window', ['Windows that end', `#Left of ${ENTRIES[scarce]}`],
       steps.done.slice(1).map(([ms, left]) => [at(ms), `${(100 * left).toFixed(1)} %`]))),
     h('h3', {}, 'By view'), table(`Budget ${ledger} by view`, ['View', '#Spent', '#May still take', ...(is_new ? ['#Windows paid', 'Until'] : [])], Object.entries(affords.views).map(([name, view]) => [
-      name, brief(view.spent), brief(view.left), ...(is_new ? [`${num(Math.min(view.windows_afforded, view.windows_to_come))} of ${num(view.windows_to_come)}`,
+      name, brief(view.spent), brief(view.left, Math.floor), ...(is_new ? [`${num(Math.min(view.windows_afforded, view.windows_to_come))} of ${num(view.windows_to_come)}`,
         view.windows_afforded < view.windows_to_come ? h('span', {class: 'up'}, at(view.until_ms)) : 'the end'] : [])])),
     h('details', {id: `readers-${ledger}`}, h('summary', {}, 'By audience'), table(`Budget ${ledger} by audience`, ['View', 'For', '#Windows', '#Refused', '#Added to what was spent', '#Loss by this audience alone'],
       one.spent_by.map(by => [by.view, by.audience, num(by.windows), num(by.refused), shown(by.charged), shown(by.loss)])),
@@ -173,7 +178,7 @@ export function refusals(ledgers) {
 
 export function toCome({status}) {
   return card('To come', status.to_come.length ? table('To come', ['When', 'View', 'What'], status.to_come.map(one => [
-    h('span', {}, at(one.at_ms), one.clock === 'event' && h('span', {class: 'muted'}, ' of the stream')), one.view, prose(one.what)]))
+    h('span', {}, at(one.at_ms), one.clock === 'event' && h('span', {class: 'muted'}, ' stream time')), one.view, prose(one.what)]))
     : muted('Nothing is planned.'));
 }
 
@@ -196,13 +201,13 @@ export function runs({status}) {
     return [what.replaceAll('_', ' '), labels.replace('}', '').replaceAll(',', ', '), num(n)];
   });
   const exact = muted('Exact: for operators only.'), alone = status.partitions_without_a_worker;
-  return h('section', {class: 'card', id: 'runs'}, h('h2', {}, 'How it runs'),
+  return h('section', {class: 'card', id: 'runs'}, h('h2', {}, 'How it runs'), h('div', {class: 'two'}, h('div', {},
     h('h3', {}, 'Workers'), status.workers.length ? table('Workers', ['Worker', 'State', 'Partitions', '#Settings', 'Version', 'Since'], status.workers.map(one => [
       one.instance, state(one), one.partitions.join(', ') || 'none', one.settings || '', one.version, at(one.started_ms)])) : muted('No worker runs.'),
     alone.length > 0 && muted(`Partitions without a worker: ${alone.join(', ')}.`),
-    h('h3', {}, 'Views'), table('Views', ['View', 'Released up to', '#Open windows', 'Clock', 'Next due'], views),
+    h('h3', {}, 'Views'), table('Views', ['View', 'Released up to', '#Open windows', 'Clock', 'Next due'], views)), h('div', {},
     h('h3', {}, 'Records to be counted'), table('Records to be counted', ['Source', '#Records', 'Most in'], lag), exact,
-    h('details', {id: 'counters'}, h('summary', {}, 'Counters since the first record'), table('Counters', ['Counter', 'Of', '#Total'], totals), exact.cloneNode(true)));
+    h('details', {id: 'counters'}, h('summary', {}, 'Counters since the first record'), table('Counters', ['Counter', 'Of', '#Total'], totals), exact.cloneNode(true)))));
 }
 
 export function history({settings, editions}) {

@@ -8,10 +8,10 @@ import {button, byId, color, h, muted} from './dom.js';
 import {places} from './model.js';
 import {dots} from './series.js';
 import {say} from './shell.js';
-import {at, change, prose, table, tile} from './standing.js';
+import {at, change, prose, rounded, table, tile} from './standing.js';
 import {length, list, num} from './words.js';
 
-const STILL_MS = 120, CURVE_MS = 400, MADE_UP = [100, 300, 500], MOST_POINTS = 9;
+const STILL_MS = 120, CURVE_MS = 400, MADE_UP = [100, 300, 500], MOST_POINTS = 7;
 const EPSILONS = ['1/1000', '1/500', '1/200', '1/100', '1/50', '1/40', '1/20', '3/40', '1/10', '3/20', '1/5', '3/10', '2/5', '1/2', '3/5', '4/5', '1', '3/2', '2', '3', '4', '6', '8', '10'];
 const LENGTHS = ['1m', '5m', '10m', '15m', '30m', '1h', '2h', '3h', '6h', '12h', '1d', '2d', '7d', '14d', '28d', '84d'];
 const DELTAS = ['1e-12', '1e-11', '1e-10', '1e-9', '1e-8', '1e-7', '1e-6', '1e-5', '1e-4'];
@@ -40,7 +40,7 @@ function controlsOf(sections, name) {
   for (const [k, {level, epsilon}] of sections.ladders[view.ladder].entries()) {
     const who = mine.filter(one => starts(one) === level), others = Object.keys(sections.views).filter(one => one !== name && sections.views[one].ladder === view.ladder);
     const also = others.length ? `also of ${list(others)}` : '';
-    add(`levels.${level}.epsilon`, `Epsilon of level ${level}`, epsilon, EPSILONS, 'more noise, cheaper', 'less noise, dearer', {level,
+    add(`levels.${level}.epsilon`, `Epsilon of level ${level}`, epsilon, EPSILONS, 'more noise, cheaper', 'less noise, dearer', {level, isStart: who.length > 0,
       note: [who.length && `${list(who)} ${who.length > 1 ? 'start' : 'starts'} here`, also].filter(Boolean).join('; '),
       paths: [`ladders.${view.ladder}.${k}`, `ladders.${view.ladder}.${level}`, `ladders.${view.ladder}`]});
   }
@@ -55,13 +55,8 @@ function controlsOf(sections, name) {
 }
 
 const epsilonOf = one => Number(one.epsilon.decimal);
-// A price is rounded up, for the eye.
-const up = text => {
-  const n = Number(text), unit = 10 ** (Math.floor(Math.log10(n)) - 3);
-  return n > 0 ? String(Number((Math.ceil(n / unit - 1e-6) * unit).toPrecision(4))) : '0';
-};
 const SIGNS = {epsilon: 'ε', delta: 'δ'};
-const cost = one => (one ? Object.entries(one).filter(([, amount]) => amount && amount.exact !== '0').map(([name, amount]) => `${SIGNS[name] ?? name}\u00a0${up(amount.decimal)}`).join(', ') || 'nothing' : 'nothing');
+const cost = one => (one ? Object.entries(one).filter(([, amount]) => amount && amount.exact !== '0').map(([name, amount]) => `${SIGNS[name] ?? name}\u00a0${rounded(amount.decimal)}`).join(', ') || 'nothing' : 'nothing');
 const paid = lasts => (!lasts ? 'not at all' : lasts.is_whole ? 'to the end of the period' : lasts.until ? `until ${at(new Date(lasts.until).getTime())}` : `for ${lasts.into_period} of a period`);
 const step = (before, after, show) => (JSON.stringify(before) === JSON.stringify(after) ? show(after) : `${show(before)} → ${show(after)}`);
 
@@ -72,10 +67,10 @@ function seen(count, level) {
   return p >= 0.985 ? 'shown' : p <= 0.015 ? 'hidden' : `shown in ${Math.round(100 * p)} of 100 windows`;
 }
 
-// Up to nine values, the one in effect among them as long as it is near.
+// Up to seven values, the one in effect among them as long as it is near.
 function around(one) {
-  const all = stepsWith(one.values, one.value, one.size), place = value => Math.max(0, Math.min(all.indexOf(value) - 4, all.length - MOST_POINTS));
-  const first = Math.abs(all.indexOf(one.value) - all.indexOf(one.before)) <= 4 ? place(one.before) : place(one.value);
+  const all = stepsWith(one.values, one.value, one.size), place = value => Math.max(0, Math.min(all.indexOf(value) - 3, all.length - MOST_POINTS));
+  const first = Math.abs(all.indexOf(one.value) - all.indexOf(one.before)) <= 3 ? place(one.before) : place(one.value);
   return all.slice(first, first + MOST_POINTS);
 }
 
@@ -98,8 +93,8 @@ export class Tuning {
 
   choose(view) {
     Object.assign(this, {view, controls: controlsOf(this.sections, view), more: '', answer: null, points: null});
-    this.moved = this.controls[0];
-    this.level = null;
+    this.moved = this.controls.findLast(one => one.isStart) ?? this.controls[0];
+    this.level = this.moved.level ?? null;
     this.build();
     this.changed();
   }
@@ -163,11 +158,12 @@ export class Tuning {
     const {number, view, assignments, moved} = this, isStale = () => number !== this.number;
     const others = assignments.filter(one => !one.startsWith(`${moved.key}=`)), values = around(moved), key = JSON.stringify([this.settings.settings.length, view, others, moved.key, values]);
     try {
-      const answer = await send('POST', '/v1/plan', {view, assignments});
+      const known = this.drawn?.key === key && this.drawn.points, has = this.said === number && this.answer;
+      const answer = has || await send('POST', '/v1/plan', {view, assignments});
       if (isStale()) return;
-      const known = this.drawn?.key === key && this.drawn.points;
-      this.show(answer, known || null);
-      if (known || await still(CURVE_MS) || isStale()) return;
+      this.said = number;
+      if (!has) this.show(answer, known || null);
+      if (known || !this.answer || await still(CURVE_MS) || isStale()) return;
       const {points} = await send('POST', '/v1/plan/curve', {view, assignments: others, setting: moved.key, values});
       this.drawn = {key, points};
       if (!isStale()) this.show(answer, points);
@@ -203,9 +199,6 @@ export class Tuning {
     this.answer = answer.faults.length ? null : answer;
     if (answer.faults.length) return points || say(`This is not possible: ${answer.faults[0].message}`);
     const isChange = answer.change.differs.length > 0, names = answer.levels.filter(one => one.noise_interval_95.after !== null).map(one => one.level);
-    // Where nothing differs, prices are those before any other value of the curve.
-    const other = points?.find(one => one.view_day?.before);
-    if (other) this.base = {view_day: other.view_day.before, ledgers: other.ledgers.map(one => ({ledger: one.ledger, day: one.day.before, pays_until: one.pays_until.before}))};
     const level = answer.levels.find(one => one.level === this.level && names.includes(one.level)) ?? answer.levels.find(one => one.audiences.length) ?? answer.levels[0];
     this.tiles(answer, level);
     byId('meaning').replaceChildren(...[
@@ -220,15 +213,15 @@ export class Tuning {
   }
 
   tiles({view_day: price, ledgers}, {level, noise_interval_95: noise, minimum_count: least}) {
-    const day = price.after ? price : this.base && {before: this.base.view_day, after: this.base.view_day}, [ledger] = ledgers;
-    const kept = ledger ? ledger.pays_until : this.base?.ledgers[0] && {before: this.base.ledgers[0].pays_until, after: this.base.ledgers[0].pays_until};
+    const named = this.sections.views[this.view].ledger, ledger = ledgers.find(one => one.ledger === named), now = this.on.paid(named);
+    const until = now && {is_whole: now.state === 'whole', until: now.all_views_until}, kept = ledger ? ledger.pays_until : until && {before: until, after: until};
     const was = ({before, after}, show, size) => (before === null || show(before) === show(after) ? 'as it is'
       : h('span', {class: size ? (size(after) < size(before) ? 'down' : 'up') : null}, `${size ? (size(after) < size(before) ? '▼ ' : '▲ ') : ''}was ${show(before)}`));
     byId('tiles').replaceChildren(...[
       tile(`Right to within, 95 % (${level})`, `±${num(noise.after)}`, was(noise, n => `±${num(n)}`, n => n)),
       least?.after && tile('A key is shown from', num(least.after), was(least, num, n => n)),
-      tile('Price of a day, at worst', day ? cost({epsilon: day.after.epsilon}) : '...', day && was(day, one => cost({epsilon: one.epsilon}), epsilonOf)),
-      tile('All views are paid', kept ? paid(kept.after) : '...', kept && was(kept, paid))].filter(Boolean));
+      price.after && tile('Price of a day, at worst', cost({epsilon: price.after.epsilon}), was(price, one => cost({epsilon: one.epsilon}), epsilonOf)),
+      kept && tile('All views are paid', paid(kept.after), was(kept, paid))].filter(Boolean));
   }
 
   // The plan as `stream-dp apply` shows it, a note, consent, the button.
@@ -281,15 +274,14 @@ export class Tuning {
   // Error against price for some values of the setting that moved last; by value where the price does not move.
   curve(points, level, answer) {
     const of = one => one.levels?.find(each => each.level === level.level)?.noise_interval_95.after ?? null;
-    const price = one => one.view_day?.after ?? (one.levels && this.base?.view_day) ?? null;
+    const price = one => one.view_day?.after ?? null;
     const known = points.filter(one => !one.faults.length && of(one) !== null && price(one)).map(one => ({...one, y: of(one), price: price(one)}));
     const byPrice = new Set(known.map(one => one.price.epsilon.exact)).size > 1, moved = this.moved, shown = moved.show ?? (text => text);
     const x = one => (byPrice ? epsilonOf(one.price) : moved.size(one.value));
-    const before = answer.view_day.before ?? this.base?.view_day;
-    const marks = before && [{x: byPrice ? epsilonOf(before) : moved.size(moved.before), y: level.noise_interval_95.before, text: 'now', ink: '--old'}];
-    if (answer.change.differs.length) marks?.push({x: byPrice ? epsilonOf(answer.view_day.after ?? before) : moved.size(moved.value), y: level.noise_interval_95.after, text: 'proposed', ink: '--plot2'});
+    const {before, after} = answer.view_day, marks = [{x: byPrice ? epsilonOf(before) : moved.size(moved.before), y: level.noise_interval_95.before, text: 'now', ink: '--old'}];
+    if (answer.change.differs.length) marks.push({x: byPrice ? epsilonOf(after) : moved.size(moved.value), y: level.noise_interval_95.after, text: 'proposed', ink: '--plot2'});
     const box = h('div', {class: 'plot', role: 'img', 'aria-label': `Error of level ${level.level} for ${known.length} values of ${moved.label}. The table below says the same.`});
-    queueMicrotask(() => draw(box, known.map(one => ({x: x(one), y: one.y})), marks ?? [], byPrice ? 'epsilon a day, at worst' : moved.label));
+    queueMicrotask(() => draw(box, known.map(one => ({x: x(one), y: one.y})), marks, byPrice ? 'epsilon a day, at worst' : moved.label));
     return [h('h3', {}, `Error against ${byPrice ? 'price' : 'value'}: ${moved.label}`), box, h('details', {id: 'curve-table'}, h('summary', {}, 'As a table'),
       table(`${moved.label}: error and price`, ['Value', '#Error, 95 %', '#A day'], points.map(one => [shown(one.value), one.faults.length ? 'not possible' : `±${num(of(one))}`, price(one) ? cost({epsilon: price(one).epsilon}) : ''])))];
   }
