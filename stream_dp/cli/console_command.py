@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,7 +18,7 @@ from stream_dp.runtime.kafka.client import connect
 @click.command()
 @FILE
 @listens(8081)
-def console(file: Path, listening: Listening) -> None:
+def console(file: Path, **place: Any) -> None:  # noqa: ANN401  of `Listening`
     """Serve operators the status, budgets and settings of the application that FILE describes.
 
     Operators see in a browser what a change means before they agree to it: noise, price, until when budgets last. They
@@ -33,7 +34,7 @@ def console(file: Path, listening: Listening) -> None:
         raise missing_extra(error, "console") from None
     from stream_dp.gateway.tokens import OPERATORS_PREFIX, Tokens, read_tokens  # noqa: PLC0415
 
-    plan = load_plan(file)
+    plan, listening = load_plan(file), Listening(**place)
     listening.check()
     if plan.operators is None:
         raise ConfigError("is required: the file of the operators' tokens, as ./operators.tokens", "console.tokens")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,11 @@ class Listening:
     tls_cert: str | None
     tls_key: str | None
 
-    def check(self, remedy: str = "") -> None:
-        """Refuse to send tokens in plaintext over a network; `remedy` is another one than TLS."""
+    def check(self, remedy: str = "", *, without_tls: bool = False) -> None:
+        """Refuse to send tokens in plaintext over a network, unless told to; `remedy` is another one than TLS."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key belong together")
-        if self.host not in LOOPBACK and self.tls_cert is None:
+        if self.host not in LOOPBACK and self.tls_cert is None and not without_tls:
             raise click.UsageError(
                 f"{self.host} is not loopback and tokens would be sent in plaintext: give --tls-cert and --tls-key"
                 f"{remedy}"
@@ -72,20 +72,15 @@ class Listening:
 
 
 def listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the options of a program that listens, on this port unless told otherwise; it gets a `Listening`."""
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-        @click.option("--port", default=port, show_default=True, type=click.IntRange(0, 65535), help="Its port.")
-        @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate chain, PEM.")
-        @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key, PEM.")
-        @wraps(command)
-        def listening(host: str, port: int, tls_cert: str | None, tls_key: str | None, **given: Any) -> None:  # noqa: ANN401
-            command(listening=Listening(host, port, tls_cert, tls_key), **given)
-
-        return listening
-
-    return add
+    """Return the options of a program that listens, on this port unless told otherwise: the fields of `Listening`."""
+    file = click.Path(exists=True, dir_okay=False)
+    options = [
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+        click.option("--port", default=port, show_default=True, type=click.IntRange(0, 65535), help="Its port."),
+        click.option("--tls-cert", type=file, help="Certificate chain, PEM."),
+        click.option("--tls-key", type=file, help="Its key, PEM."),
+    ]
+    return lambda command: reduce(lambda found, option: option(found), reversed(options), command)
 
 
 def missing_extra(error: ImportError, command: str) -> ConfigError:
@@ -98,7 +93,7 @@ def missing_extra(error: ImportError, command: str) -> ConfigError:
 @listens(8080)
 @click.option("--memory", "memory_bytes", default="512MiB", show_default=True, callback=_memory, help="For releases.")
 @click.option("--without-tls", is_flag=True, help="Listen elsewhere than on loopback without TLS, behind a proxy.")
-def serve(file: Path, listening: Listening, memory_bytes: int, *, without_tls: bool) -> None:
+def serve(file: Path, memory_bytes: int, *, without_tls: bool, **place: Any) -> None:  # noqa: ANN401  of `Listening`
     """Serve readers the releases of the application that FILE describes.
 
     Readers open the page in a browser, or ask for JSON, CSV and events. Each reads its own audience: those under
@@ -115,12 +110,11 @@ def serve(file: Path, listening: Listening, memory_bytes: int, *, without_tls: b
     from stream_dp.gateway.reader import BoardReader  # noqa: PLC0415
     from stream_dp.gateway.tokens import Tokens, read_tokens  # noqa: PLC0415
 
-    plan = load_plan(file)
+    plan, listening = load_plan(file), Listening(**place)
     for audience in plan.serve.public:
         if audience not in plan.audiences:
             raise ConfigError(f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}", "serve.public")
-    if not without_tls:
-        listening.check(", or --without-tls if a proxy in front of it has TLS")
+    listening.check(", or --without-tls if a proxy in front of it has TLS", without_tls=without_tls)
     if plan.serve.tokens is not None:
         read_tokens(plan.serve.tokens)
     boards = Boards(memory_bytes)
