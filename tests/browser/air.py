@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
@@ -21,6 +24,7 @@ from stream_dp.runtime.kafka.control_topic import post, write_grant
 from stream_dp.windows.durations import parse_time
 from tests.support.views import balance
 
+T = TypeVar("T")
 WEEK = 7 * 86_400_000
 BEGIN = parse_time("2013-09-10T00:00:00Z")
 NOW = parse_time("2014-01-28T01:00:00Z")
@@ -78,11 +82,17 @@ views:
 """
 
 
-def plan(folder: Path) -> Plan:
-    """The plan of the application, whose file is written into a folder."""
+def plan(folder: Path, epsilon: str = "7") -> Plan:
+    """The plan of the application, whose file is written into a folder; its budget lasts a period from 8 on."""
     file = folder / "air.yaml"
-    file.write_text(CONFIG, encoding="utf-8")
+    file.write_text(CONFIG.replace('epsilon: "7"', f'epsilon: "{epsilon}"'), encoding="utf-8")
     return load_plan(file)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own: that of a test may have the loop of the browser."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def now_ms() -> int:
@@ -150,15 +160,15 @@ def fill(log: MemoryLog, plan: Plan) -> None:
         log.create(topic, 1)
     client, posted_ms = MemoryClient(log), now_ms() - 600_000
     first = first_record(plan, posted_ms)
-    assert asyncio.run(post(plan, client, first))
+    assert run(post(plan, client, first))
     after = tuned(plan, "busiest", ["selection.epsilon=1/16"])
     begins = {"busiest": BEGIN + 12 * WEEK}
-    assert asyncio.run(
+    assert run(
         post(plan, client, next_record([first], after, begins, {}, posted_ms + 1000, f"choice {HOSTILE}"))
     )
-    asyncio.run(write_grant(plan, client, Grant(audience="partner", level="detailed", windows="future")))
+    run(write_grant(plan, client, Grant(audience="partner", level="detailed", windows="future")))
     later = Grant(audience="public", level="standard", views=("airlines",), at="2100-01-01T00:00:00Z")
-    asyncio.run(write_grant(plan, client, later))
+    run(write_grant(plan, client, later))
     say(log, report())
     ledger, views = after.ledgers["planes"], list(after.views.values())
     left: dict[int, Cost] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -31,12 +32,12 @@ class Served:
         looker: of an operator who may look only.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.log, self.plan = MemoryLog(), air.plan(folder)
+    def __init__(self, folder: Path, epsilon: str = "7") -> None:
+        self.log, self.plan = MemoryLog(), air.plan(folder, epsilon)
         air.fill(self.log, self.plan)
-        self._file = folder / "operators.tokens"
+        self.file = folder / "operators.tokens"
         self.token, self.looker = self._new(OPERATOR), self._new(LOOKER)
-        tokens = Tokens(self._file, wall_clock_ms, OPERATORS_PREFIX)
+        tokens = Tokens(self.file, wall_clock_ms, OPERATORS_PREFIX)
         self.console = Console(self.plan, self._connect(self.plan), tokens)
         self.console.watch.look_seconds, self.console.watch.status_seconds = 0.05, 0.2
         with socket.socket() as free:
@@ -44,30 +45,40 @@ class Served:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/"
         self._server = uvicorn.Server(uvicorn.Config(self.console.app(), port=port, log_config=None, ws="none"))
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _new(self, gives: str) -> str:
-        return new_token(self._file, gives, wall_clock_ms(), prefix=OPERATORS_PREFIX)[1]
+        return new_token(self.file, gives, wall_clock_ms(), prefix=OPERATORS_PREFIX)[1]
 
     def _connect(self, plan: Plan) -> partial[object]:
         return partial(connect, plan.broker, MemoryClient(self.log))
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._server.serve())
+        self._loop.close()
 
     def start(self) -> None:
         """Start to serve."""
         self._thread.start()
 
+    def end_streams(self) -> None:
+        """End every stream; browsers come back."""
+        for stream in list(self.console.hub.streams):
+            self._loop.call_soon_threadsafe(stream.end, "slow")
+
     def stop(self) -> None:
         """End every stream, and the server."""
         with suppress(RuntimeError):
-            self.console.hub.shut_down()
+            self._loop.call_soon_threadsafe(self.console.hub.shut_down)
         self._server.should_exit = True
         self._thread.join(10)
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
+def served(folder: Path, epsilon: str = "7") -> Iterator[Served]:
     """Serve the console as long as it is needed."""
-    one = Served(folder)
+    one = Served(folder, epsilon)
     one.start()
     try:
         yield one
