@@ -234,7 +234,9 @@ class Console:
             wanted = consent.wanted(plan_of(before, self.plan))
         except ConfigError:
             return False
-        return after.note == consent.note and not differences(after.sections, wanted.raw)
+        from_ms = consent.wish().from_ms or 0
+        begins = all(at_ms >= from_ms for at_ms in after.begins.values())
+        return begins and after.note == consent.note and not differences(after.sections, wanted.raw)
 
     async def _post_grant(self, request: Request, _: Entry) -> Response:
         asked = await _read(request, GrantConsent)
