@@ -163,9 +163,7 @@ def fill(log: MemoryLog, plan: Plan) -> None:
     assert run(post(plan, client, first))
     after = tuned(plan, "busiest", ["selection.epsilon=1/16"])
     begins = {"busiest": BEGIN + 12 * WEEK}
-    assert run(
-        post(plan, client, next_record([first], after, begins, {}, posted_ms + 1000, f"choice {HOSTILE}"))
-    )
+    assert run(post(plan, client, next_record([first], after, begins, {}, posted_ms + 1000, f"choice {HOSTILE}")))
     run(write_grant(plan, client, Grant(audience="partner", level="detailed", windows="future")))
     later = Grant(audience="public", level="standard", views=("airlines",), at="2100-01-01T00:00:00Z")
     run(write_grant(plan, client, later))

@@ -56,6 +56,10 @@ class Served:
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._server.serve())
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
     def start(self) -> None:

@@ -80,7 +80,7 @@ export class Tuning {
   // `on`: may(): whether settings may be changed; posted(answer); ended(): the token is not good any more.
   constructor(settings, on) {
     Object.assign(this, {on, answer: null, busy: false, waiting: false, number: 0, more: ''});
-    this.element = h('section', {class: 'card', id: 'tune'});
+    this.element = h('section', {class: 'card', id: 'tune', hidden: !on.may()});
     this.take(settings);
   }
 
@@ -150,6 +150,7 @@ export class Tuning {
   }
 
   async ask() {
+    if (!this.on.may()) return;
     if (this.busy) {
       this.waiting = true;
       return;
