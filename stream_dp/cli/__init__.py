@@ -13,7 +13,7 @@ from stream_dp.version import __version__
 
 _COMMANDS = (
     *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
-    *("ledger", "status", "serve", "token", "keys", "reset", "kafka"),
+    *("ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
 )
 _FILES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
 """Commands that share a file with another one."""
@@ -49,6 +49,7 @@ def cli() -> None:
     See the status:        stream-dp status app.yaml
     Serve readers:         stream-dp serve app.yaml
     Give a reader a token: stream-dp token new app.yaml AUDIENCE
+    Serve operators:       stream-dp console app.yaml
     Change settings:       stream-dp apply app.yaml
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
     List grants:           stream-dp grants app.yaml

@@ -54,7 +54,7 @@ def _accounts(option: str, help_text: str) -> Callable[[Callable[..., None]], Ca
     type=_reader,
     help="The account of an audience's readers; several times for several.",
 )
-@_accounts("operator", "An account for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`.")
+@_accounts("operator", "An account for `console`, `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`.")
 @_accounts("producer", "An account that writes the events of the sources.")
 @_accounts("gateway", "The account of `serve`.")
 @click.option(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,13 +31,68 @@ def _memory(_context: click.Context, _parameter: click.Parameter, text: str) -> 
         raise click.BadParameter(str(error)) from None
 
 
+@dataclass(frozen=True)
+class Listening:
+    """Where a program listens.
+
+    Attributes:
+        host: the address.
+        port: the port.
+        tls_cert: file of the certificate chain; None: without TLS.
+        tls_key: file of its key.
+    """
+
+    host: str
+    port: int
+    tls_cert: str | None
+    tls_key: str | None
+
+    def check(self, remedy: str = "", *, without_tls: bool = False) -> None:
+        """Refuse to send tokens in plaintext over a network, unless told to; `remedy` is another one than TLS."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key belong together")
+        if self.host not in LOOPBACK and self.tls_cert is None and not without_tls:
+            raise click.UsageError(
+                f"{self.host} is not loopback and tokens would be sent in plaintext: give --tls-cert and --tls-key"
+                f"{remedy}"
+            )
+
+    def __str__(self) -> str:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls_cert is None else 'https'}://{name}:{self.port}/"
+
+    def serve(self, app: Any, bye: Callable[[], None], started: Callable[[], None]) -> None:  # noqa: ANN401  of an extra
+        """Serve an application until it is ended; `bye` ends its streams."""
+        from stream_dp.gateway.server import Server  # noqa: PLC0415 - an extra
+
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        tls = {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
+        asyncio.run(Server(app, bye, started, host=self.host, port=self.port, **tls).serve())
+
+
+def listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the options of a program that listens, on this port unless told otherwise: the fields of `Listening`."""
+    file = click.Path(exists=True, dir_okay=False)
+    options = [
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+        click.option("--port", default=port, show_default=True, type=click.IntRange(0, 65535), help="Its port."),
+        click.option("--tls-cert", type=file, help="Certificate chain, PEM."),
+        click.option("--tls-key", type=file, help="Its key, PEM."),
+    ]
+    return lambda command: reduce(lambda found, option: option(found), reversed(options), command)
+
+
+def missing_extra(error: ImportError, command: str) -> ConfigError:
+    """Return the error of a command whose extra is not installed."""
+    return ConfigError(f"{error.name} is missing; install the extra: pip install 'stream-dp[gateway]'", command)
+
+
 @click.command()
 @FILE
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on.")
+@listens(8080)
 @click.option("--memory", "memory_bytes", default="512MiB", show_default=True, callback=_memory, help="For releases.")
-@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate chain, PEM.")
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key, PEM.")
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
@@ -41,16 +100,13 @@ def _memory(_context: click.Context, _parameter: click.Parameter, text: str) -> 
     help="Answer /metrics there, for operators. HOST is 127.0.0.1 unless given. [default: off]",
 )
 @click.option("--without-tls", is_flag=True, help="Listen elsewhere than on loopback without TLS, behind a proxy.")
-def serve(  # noqa: PLR0913  (its options)
+def serve(
     file: Path,
-    host: str,
-    port: int,
     memory_bytes: int,
-    tls_cert: str | None,
-    tls_key: str | None,
     metrics: tuple[str, int] | None,
     *,
     without_tls: bool,
+    **place: Any,  # noqa: ANN401  of `Listening`
 ) -> None:
     """Serve readers the releases of the application that FILE describes.
 
@@ -63,49 +119,27 @@ def serve(  # noqa: PLR0913  (its options)
     try:
         from stream_dp.gateway.metrics import publish  # noqa: PLC0415
         from stream_dp.gateway.routes import Gateway  # noqa: PLC0415 - an extra
-        from stream_dp.gateway.server import Server  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            f"{error.name} is missing; install the extra: pip install 'stream-dp[gateway]'", "serve"
-        ) from None
+        raise missing_extra(error, "serve") from None
     from stream_dp.gateway.boards import Boards  # noqa: PLC0415
     from stream_dp.gateway.reader import BoardReader  # noqa: PLC0415
     from stream_dp.gateway.tokens import Tokens, read_tokens  # noqa: PLC0415
 
-    plan = load_plan(file)
+    plan, listening = load_plan(file), Listening(**place)
     for audience in plan.serve.public:
         if audience not in plan.audiences:
             raise ConfigError(f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}", "serve.public")
-    if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together")
-    if host not in LOOPBACK and tls_cert is None and not without_tls:
-        raise click.UsageError(
-            f"{host} is not loopback and tokens would be sent in plaintext: give --tls-cert and --tls-key, or "
-            "--without-tls if a proxy in front of it has TLS"
-        )
+    listening.check(", or --without-tls if a proxy in front of it has TLS", without_tls=without_tls)
     if plan.serve.tokens is not None:
         read_tokens(plan.serve.tokens)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     boards = Boards(memory_bytes)
     gateway = Gateway(plan.serve, boards, Tokens(plan.serve.tokens, wall_clock_ms))
     reader = BoardReader(plan, boards, lambda: connect(plan.broker))
 
     def started() -> None:
-        name = f"[{host}]" if ":" in host else host
-        click.echo(f"{plan.name}: look at {'http' if tls_cert is None else 'https'}://{name}:{port}/  Ctrl-C ends.")
+        click.echo(f"{plan.name}: look at {listening}  Ctrl-C ends.")
         if not plan.serve.public and plan.serve.tokens is None:
             click.echo("Nobody may read yet: name an audience under serve.public, or a file under serve.tokens.")
 
-    server = Server(
-        gateway.app(reader.run),
-        gateway.hub.shut_down,
-        started,
-        host=host,
-        port=port,
-        ssl_certfile=tls_cert,
-        ssl_keyfile=tls_key,
-    )
     with nullcontext() if metrics is None else publish(metrics, gateway, reader):
-        asyncio.run(server.serve())
+        listening.serve(gateway.app(reader.run), gateway.hub.shut_down, started)

@@ -175,6 +175,12 @@ class ServeConfig(Section):
     ]
 
 
+class ConsoleConfig(Section):
+    """Who may use the operators' console."""
+
+    tokens: Text | None = None
+
+
 class TopicsConfig(Section):
     """Names and settings of the application's topics."""
 
@@ -347,6 +353,7 @@ class Config(Section):
     topics: TopicsConfig = TopicsConfig()
     registry: AnyRegistryConfig | None = None
     serve: Annotated[ServeConfig, Field(default_factory=ServeConfig)]
+    console: ConsoleConfig = ConsoleConfig()
     sources: Annotated[dict[Name, SourceConfig], Named]
     ledgers: Annotated[dict[Name, LedgerConfig], Named]
     ladders: Annotated[dict[Name, Annotated[list[LevelConfig], Named]], Named]

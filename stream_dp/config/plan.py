@@ -445,6 +445,7 @@ class Plan:
         settings: number of the posted settings that it goes by (`stream_dp.control.editions`); 0 for those of a file.
         registry: where the schemas of sources in Avro are; None where nothing is said.
         serve: who may read at the gateway.
+        operators: file of the tokens of operators, for the console; None: there are none.
     """
 
     name: str
@@ -462,6 +463,7 @@ class Plan:
     topics: TopicsPlan = TopicsPlan()
     registry: Registry | None = None
     serve: ServePlan = ServePlan()
+    operators: Path | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     folder: Path = field(default=Path(), compare=False)
     settings: int = 0

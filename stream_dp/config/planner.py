@@ -150,6 +150,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
             tuple(config.serve.public),
             tuple(config.serve.origins),
         ),
+        operators=None if config.console.tokens is None else folder.joinpath(config.console.tokens),
     )
 
 

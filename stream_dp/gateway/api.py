@@ -24,11 +24,11 @@ _DRAWN_AS_TEXT = "'"
 
 
 class RequestError(Exception):
-    """An answer that is an error: a word for its type, and what to do about it."""
+    """An answer that is an error: a word for its type, what to do about it, and what else it says."""
 
-    def __init__(self, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: str, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> None:
         super().__init__(detail)
-        self.kind, self.detail, self.headers = kind, detail, dict(headers or {})
+        self.kind, self.detail, self.headers, self.more = kind, detail, dict(headers or {}), more
 
 
 class Page(NamedTuple):

@@ -37,7 +37,7 @@ class GatewayMetrics(Collector):
         yield _gauge("broker_silent", "1 if the broker does not answer, else 0.", boards.silent)
         yield _gauge("streams", "Streams of events that are open.", len(self._gateway.hub.streams))
         answers = CounterMetricFamily(f"{PREFIX}requests", "Requests that were answered.", labels=["status"])
-        for status, amount in sorted(self._gateway.answers.copy().items()):
+        for status, amount in sorted(self._gateway.hub.answers.copy().items()):
             answers.add_metric([str(status)], amount)
         yield answers
         yield CounterMetricFamily(f"{PREFIX}records", "Records of release topics that were read.", self._reader.records)

@@ -116,7 +116,7 @@ class Stream:
     def end(self, reason: str, retry_after_s: int = 0) -> None:
         """End the stream with `bye`, before anything that waits."""
         if self._bye is None:
-            self._bye = _frame("bye", compact({"reason": reason, "retry_after_s": retry_after_s}))
+            self._bye = frame("bye", compact({"reason": reason, "retry_after_s": retry_after_s}))
             self._awake.set()
 
     async def frames(self) -> AsyncIterator[bytes]:
@@ -137,17 +137,17 @@ class Stream:
             view, reason = self._resets.popitem()
             board = self.boards[view]
             self.positions[view] = board.position
-            return _frame("reset", compact({"view": view, "reason": reason, "position": board.position}), self._id())
+            return frame("reset", compact({"view": view, "reason": reason, "position": board.position}), self._id())
         view, window = place = next(iter(self._waiting))
         board, offset = self.boards[view], self._waiting.pop(place)
         self.positions[view] = f"{board.topic}-{offset}"
         cell = board.cells.get(window)
         if cell is None:
             data = {"view": view, "position": self.positions[view], "window": window_json(window)}
-            return _frame("expired", compact(data), self._id())
+            return frame("expired", compact(data), self._id())
         start = format_time(window[0])
         href = f"/v1/views/{view}/windows/{start}?end={format_time(window[1])}&audience={board.audience}"
-        return _frame(cell.event_name, cell.event(board.topic, view, href), self._id())
+        return frame(cell.event_name, cell.event(board.topic, view, href), self._id())
 
     def _id(self) -> bytes:
         if self.is_single:
@@ -155,7 +155,8 @@ class Stream:
         return "~".join(f"{view}.{position}" for view, position in self.positions.items()).encode()
 
 
-def _frame(event: str, data: bytes, at: bytes | None = None) -> bytes:
+def frame(event: str, data: bytes, at: bytes | None = None) -> bytes:
+    """Return an event as it is sent."""
     lines = b"event: %s\n" % event.encode() + (b"" if at is None else b"id: %s\n" % at)
     return lines + b"data: %s\n\n" % data
 
@@ -166,11 +167,13 @@ class Hub:
 
     Attributes:
         tokens: whose end ends streams.
+        answers: number of answered requests, by status.
     """
 
     tokens: Tokens
     streams: set[Stream] = field(default_factory=set)
     by_key: Counter[str] = field(default_factory=Counter)
+    answers: Counter[int] = field(default_factory=Counter)
 
     def has_room(self, key: str, *, has_token: bool) -> bool:
         """Return True if a reader may open one more stream."""

@@ -23,10 +23,14 @@ from stream_dp.runtime.key_file import others_can_use
 from stream_dp.windows.durations import format_time, parse_time
 
 PREFIX: Final = "sdp_"
-TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
+OPERATORS_PREFIX: Final = "sdpo_"
+OPERATOR, LOOKER = "operator", "look"
+"""What the tokens of operators give, in place of an audience: everything, or to look."""
+COOKIE: Final = "sdp-"
 LOOK_SECONDS = 1.0
 """Time between two looks at the file of tokens."""
 _KNOWN_ADDRESSES = 10_000
+_COOKIE_SECONDS = 400 * 86_400
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -42,6 +46,14 @@ class Entry(msgspec.Struct, frozen=True):
     def is_expired(self, now_ms: int) -> bool:
         """Return True if the token gives nothing any more."""
         return self.expires is not None and parse_time(self.expires) <= now_ms
+
+    def lasts_s(self, now_ms: int) -> int:
+        """Return the seconds that a browser may keep the token."""
+        return (
+            _COOKIE_SECONDS
+            if self.expires is None
+            else min(_COOKIE_SECONDS, (parse_time(self.expires) - now_ms) // 1000)
+        )
 
 
 def read_tokens(file: Path) -> list[Entry]:
@@ -69,14 +81,19 @@ def read_tokens(file: Path) -> list[Entry]:
 
 
 def new_token(
-    file: Path, audience: str, now_ms: int, expires_ms: int | None = None, note: str = ""
+    file: Path,
+    audience: str,
+    now_ms: int,
+    expires_ms: int | None = None,
+    note: str = "",
+    prefix: str = PREFIX,
 ) -> tuple[Entry, str]:
     """Make a token and add its hash to a file of tokens.
 
     Returns:
         The entry, and the token, which is kept nowhere.
     """
-    token = PREFIX + secrets.token_urlsafe(32)
+    token = prefix + secrets.token_urlsafe(32)
     with _changing(file) as entries:
         entry = Entry(
             id=secrets.token_hex(4),
@@ -135,11 +152,13 @@ class Tokens:
     Attributes:
         file: of the tokens; None: there are none.
         now_ms: the clock.
+        prefix: of every token.
         fault: reason why the file cannot be used, for the log; what was good before is good no longer.
     """
 
     file: Path | None
     now_ms: Callable[[], int]
+    prefix: str = PREFIX
     fault: str = ""
     _by_hash: dict[str, Entry] = field(default_factory=dict)
     _seen: tuple[int, int, int] | None = None
@@ -167,7 +186,7 @@ class Tokens:
         digest = _hash(token)
         found = self._by_hash.get(digest)
         same = hmac.compare_digest(digest, digest if found is None else found.sha256)
-        good = found is not None and same and TOKEN.fullmatch(token) is not None
+        good = found is not None and same and re.fullmatch(rf"{self.prefix}[A-Za-z0-9_-]{{43}}", token) is not None
         return found if good and found is not None and not found.is_expired(self.now_ms()) else None
 
     def ended(self, entry: Entry) -> str | None:
@@ -192,11 +211,6 @@ class Reader:
     is_bad: bool = False
 
 
-def cookie_name(audience: str, *, is_secure: bool) -> str:
-    """Return the name of the cookie with the token of an audience."""
-    return f"{'__Host-' if is_secure else ''}sdp-{audience}"
-
-
 def reader_of(
     tokens: Tokens, public: tuple[str, ...], authorization: str | None, cookies: Mapping[str, str], address: str
 ) -> Reader:
@@ -218,8 +232,9 @@ def reader_of(
     found: dict[str, Entry | None] = {}
     is_bad = False
     for name, value in sorted(cookies.items()):
-        audience = name.removeprefix("__Host-").removeprefix("sdp-")
-        if audience == name:
+        bare = name.removeprefix("__Host-")
+        audience = bare.removeprefix(COOKIE)
+        if audience == bare:
             continue
         entry = tokens.entry(value)
         if entry is not None and entry.audience == audience:

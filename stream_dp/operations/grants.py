@@ -15,19 +15,16 @@ from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import format_time
 
 
-async def post_grant(plan: Plan, client: Client, grant: Grant) -> list[Change]:
-    """Check a grant and write it to the control topic.
+async def weigh_grant(plan: Plan, client: Client, grant: Grant) -> list[Change]:
+    """Check a grant and return its effect on each view; nothing is written.
 
     Args:
         plan: in effect.
         client: of its broker.
-        grant: what is granted.
-
-    Returns:
-        Its effect on each view.
+        grant: what is to be granted.
 
     Raises:
-        ConfigError: the grant names something unknown, or its time has passed; nothing is written.
+        ConfigError: the grant names something unknown, or its time has passed.
         BrokerError: the cluster does not answer, or the application was never started.
     """
     grant.check(plan)
@@ -35,7 +32,12 @@ async def post_grant(plan: Plan, client: Client, grant: Grant) -> list[Change]:
     if grant.at_ms is not None and grant.at_ms <= now_ms:
         raise ConfigError(f"{grant.at} is in the past. Leave --at out to grant it now", "at")
     await check_topic(Topics.of(plan).control, plan, client)
-    changes = changes_of(plan, grant, await known_grants(plan, client), now_ms)
+    return changes_of(plan, grant, await known_grants(plan, client), now_ms)
+
+
+async def post_grant(plan: Plan, client: Client, grant: Grant) -> list[Change]:
+    """Write a grant to the control topic and return its effect on each view; as `weigh_grant`."""
+    changes = await weigh_grant(plan, client, grant)
     await write_grant(plan, client, grant)
     return changes
 

@@ -20,7 +20,7 @@ from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
 from stream_dp.control.editions import Posted, editions, next_record, plan_holding, plan_of, presented
 from stream_dp.control.settings_change import SettingsChange, Situation, former_editions, propose
 from stream_dp.errors import AccessError, BrokerError, ConfigError, StateError
-from stream_dp.exact.rationals import Inexact
+from stream_dp.exact.rationals import Inexact, parse_exact
 from stream_dp.operations import named, plain
 from stream_dp.operations.status import SILENT_MS, Reports, look
 from stream_dp.runtime.clock import wall_clock_ms
@@ -161,7 +161,8 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
     Args:
         before: in effect, as the plan of a file.
         view: its name.
-        assignments: `KEY=VALUE` each.
+        assignments: `KEY=VALUE` each: a setting of the view; or `ladders.LADDER.LEVEL` or a setting of any view,
+            `views.VIEW...`. Without a value a setting, level or view is removed.
 
     Raises:
         ConfigError: there is no such view, an assignment is wrong, or the outcome is no valid configuration.
@@ -173,23 +174,45 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
         path = key.split(".")
         if not sign or not all(path):
             raise ConfigError("write KEY=VALUE, such as k=20 or window.grace=1m", assignment)
-        entry = raw["views"][view]
+        entry = named("view", view, raw["views"], "view")
+        value = _value(assignment, text)
         if path[0] == "levels":
-            _set_level(raw["ladders"], entry["ladder"], path, assignment, _value(assignment, text))
+            path = _in_ladder(raw["ladders"], entry["ladder"], path, assignment)
+        if path[0] == "ladders":
+            _set_level(raw["ladders"], path, assignment, value)
             continue
         is_start = path[0] == "audiences" and len(path) > 1 and not isinstance(entry.get("audiences"), Mapping)
-        _assign(raw if is_start else entry, path, _value(assignment, text))
+        _assign(raw if is_start or path[0] == "views" else entry, path, value)
     return build_plan(raw, before.folder)
 
 
-def _set_level(ladders: dict[str, Any], name: str, path: Sequence[str], assignment: str, value: Data) -> None:
-    """Set the epsilon of a level of a ladder."""
-    if len(path) != 3 or path[2] != "epsilon" or value is None:
+def _in_ladder(ladders: Mapping[str, Any], name: str, path: Sequence[str], assignment: str) -> list[str]:
+    """Return the place of a level of a view's ladder among all ladders."""
+    if len(path) != 3 or path[2] != "epsilon" or assignment.endswith("="):
         raise ConfigError('write a level and its epsilon: "levels.LEVEL.epsilon=1/2"', assignment)
-    levels = {level["level"]: level for level in ladders[name]}
+    levels = [level["level"] for level in ladders[name]]
     if path[1] not in levels:
         raise ConfigError(f"ladder {name} has no level {path[1]!r}; {unknown(path[1], levels)}", assignment)
-    levels[path[1]]["epsilon"] = value
+    return ["ladders", name, path[1]]
+
+
+def _set_level(ladders: dict[str, Any], path: Sequence[str], assignment: str, value: Data) -> None:
+    """Set the epsilon of a level of a ladder, add a level in the order of their epsilons, or remove one."""
+    if len(path) != 3 or path[1] not in ladders or isinstance(value, dict | list):
+        raise ConfigError('write a ladder, a level and its epsilon: "ladders.LADDER.LEVEL=1/2"', assignment)
+    levels, name = ladders[path[1]], path[2]
+    at = next((at for at, level in enumerate(levels) if level["level"] == name), None)
+    if value is None:
+        ladders[path[1]] = [level for level in levels if level["level"] != name]
+    elif at is not None:
+        levels[at]["epsilon"] = value
+    else:
+        try:
+            epsilon = parse_exact(str(value))
+        except ValueError as error:
+            raise ConfigError(str(error), assignment) from None
+        coarser = sum(parse_exact(str(level["epsilon"])) < epsilon for level in levels)
+        levels.insert(coarser, {"level": name, "epsilon": value})
 
 
 def _value(assignment: str, text: str) -> Data:
@@ -245,11 +268,29 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A change of settings that is not posted yet.
+class Basis:
+    """Basis that a change of settings is worked out from.
 
     Attributes:
-        log: the settings that were read.
+        local: the plan of a file of the application.
+        known: its settings, at least one.
+        before: the plan in effect, as that of a file.
+        holding: the same with every edition of every view.
+        reports: of workers, group and ledgers.
+    """
+
+    local: Plan
+    known: Sequence[Posted]
+    before: Plan
+    holding: Plan
+    reports: Reports
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A change of settings that is worked out; the cluster was not asked about it.
+
+    Attributes:
         before: the plan in effect, as that of a file.
         after: the wanted plan, as that of a file.
         proposal: what changes, from when on, at what price.
@@ -257,11 +298,8 @@ class Draft:
         becomes: the plan after it, with every edition of every view.
         ran: workers ran when it was made.
         reverts: earlier changes that it reverts, in sentences.
-        new_topics: missing release topics that it needs.
-        rights: of the workers to the new topics.
     """
 
-    log: SettingsLog
     before: Plan
     after: Plan
     proposal: SettingsChange
@@ -269,8 +307,6 @@ class Draft:
     becomes: Plan
     ran: bool
     reverts: tuple[str, ...]
-    new_topics: tuple[str, ...]
-    rights: Rights
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines."""
@@ -282,8 +318,59 @@ class Draft:
             **plain({name: getattr(found, name) for name in ("views", "ledgers")}),
             "former_editions": plain(found.former),
             "warnings": found.warnings,
-            **{name: getattr(self, name) for name in ("new_topics", "rights", "reverts")},
+            "reverts": self.reverts,
         }
+
+
+@dataclass(frozen=True)
+class Draft(Prepared):
+    """A change of settings that the cluster admits, and that is not posted yet.
+
+    Attributes:
+        log: the settings that were read.
+        new_topics: missing release topics that it needs.
+        rights: of the workers to the new topics.
+    """
+
+    log: SettingsLog
+    new_topics: tuple[str, ...]
+    rights: Rights
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        return super().as_json() | {"new_topics": self.new_topics, "rights": self.rights}
+
+
+def prepare(basis: Basis, wanted: Callable[[Plan], Plan], now_ms: int, wish: Wish) -> Prepared:
+    """Work out a change of the settings in effect.
+
+    Args:
+        basis: what is known.
+        wanted: makes the wanted plan from the one in effect.
+        now_ms: the wall clock.
+        wish: from when on, and why.
+
+    Raises:
+        ConfigError: it is impossible, with every reason.
+    """
+    known, reports, after = basis.known, basis.reports, wanted(basis.before)
+    ran = bool(reports.running or reports.members)
+    situation = Situation(
+        now_ms=now_ms, holding=basis.holding, clocks=_clocks(reports), workers=ran, statements=reports.statements
+    )
+    found = propose(basis.before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
+    found.check()
+    posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
+    becomes = plan_holding([*known, posted], basis.local)
+    return Prepared(
+        before=basis.before,
+        after=after,
+        proposal=replace(found, former=tuple(former_editions(situation, becomes))),
+        posted=posted,
+        becomes=becomes,
+        ran=ran,
+        reverts=tuple(_reverted(known, after)),
+    )
 
 
 async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish) -> Draft:
@@ -303,31 +390,18 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
     log = SettingsLog(local, client)
     await log.read()
     known = _started(log.known, local)
-    before = plan_of(known[-1], local)
     if wish.expect is not None and wish.expect != len(known):
         raise StateError(_unexpected(wish.expect, known))
+    before = plan_of(known[-1], local)
     after = wanted(before)
     holding = await asyncio.to_thread(plan_holding, known, local)
-    reports, now_ms = await look(holding, client), wall_clock_ms()
-    ran = bool(reports.running or reports.members)
-    situation = Situation(
-        now_ms=now_ms, holding=holding, clocks=_clocks(reports), workers=ran, statements=reports.statements
-    )
-    found = propose(before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
-    found.check()
-    posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
-    becomes = await asyncio.to_thread(plan_holding, [*known, posted], local)
+    basis = Basis(local, known, before, holding, await look(holding, client))
+    found = await asyncio.to_thread(prepare, basis, lambda _: after, wall_clock_ms(), wish)
     return Draft(
+        **vars(found),
         log=log,
-        before=before,
-        after=after,
-        proposal=replace(found, former=tuple(former_editions(situation, becomes))),
-        posted=posted,
-        becomes=becomes,
-        ran=ran,
-        reverts=tuple(_reverted(known, after)),
         new_topics=tuple(await _new_topics(before, after, client)),
-        rights=await _check_rights(holding, becomes, client) if found.settings else "enough",
+        rights=await _check_rights(holding, found.becomes, client) if found.proposal.settings else "enough",
     )
 
 

@@ -85,7 +85,7 @@ class World:
 
 @pytest.fixture
 def world(visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("stream_dp.gateway.routes.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("stream_dp.gateway.web.LOOK_SECONDS", 0.05)
     return World(visits, tmp_path / "readers.tokens")
 
 

@@ -3,7 +3,7 @@
 export class Problem extends Error {
   constructor(status, body, retry) {
     super(body?.title ?? `status ${status}`);
-    Object.assign(this, {status, type: body?.type ?? '', retry});
+    Object.assign(this, {status, type: body?.type ?? '', body: body ?? {}, retry});
   }
 }
 
@@ -29,6 +29,11 @@ export const file = async (path, params, type) => (await ask(address(path, param
 export const windowsOf = view => `/v1/views/${encodeURIComponent(view)}/windows`;
 
 const json = {'Content-Type': 'application/json'};
+export async function send(method, path, body) {
+  const answer = await ask(path, {method, headers: json, body: body && JSON.stringify(body)});
+  return answer.status === 204 ? null : answer.json();
+}
+
 export const signIn = token => ask('/v1/session', {method: 'POST', headers: json, body: JSON.stringify({token})});
 export const signOut = () => ask('/v1/session', {method: 'DELETE', headers: json});
 
@@ -65,7 +70,7 @@ const jitter = seconds => seconds * (0.8 + 0.4 * Math.random());
 /* The events of an audience's views, over one connection.
 
    EventSource tells nothing of comments, so the heartbeat is not seen here. Instead the list of views is asked for
-   every 15 s (mostly a 304): no answer within 12 s is an interruption, and a position that the stream has not
+   every 15 s (mostly a 304): no answer within 12 s is an interruption, and positions that the stream has not
    brought twice in a row is a stream that died in silence. `on` has up, down, event, reset, ended. */
 export class Stream {
   constructor(audience, positions, on) {
@@ -73,15 +78,17 @@ export class Stream {
     this.open();
   }
 
+  get events() { return ['release', 'refusal', 'expired']; }
+  get asked() { return {audience: this.audience, view: [...this.positions.byView.keys()]}; }
+
   open() {
     if (this.closed) return;
     clearTimeout(this.timer);
     this.source?.close();
-    const {audience, positions} = this, view = [...positions.byView.keys()];
-    const source = this.source = new EventSource(address('/v1/events', {audience, view, after: positions.text}));
+    const source = this.source = new EventSource(address('/v1/events', {...this.asked, after: this.positions.text}));
     source.onopen = () => this.alive();
     source.onerror = () => this.lost();
-    for (const name of ['release', 'refusal', 'expired', 'reset', 'bye']) {
+    for (const name of [...this.events, 'reset', 'bye']) {
       source.addEventListener(name, message => source === this.source && this.hear(name, message));
     }
     this.watch();
@@ -131,10 +138,8 @@ export class Stream {
   async probe() {
     clearTimeout(this.timer);
     try {
-      const {body, stale} = await get('/v1/views', {audience: this.audience});
+      const late = await this.late();
       if (this.closed) return false;
-      const late = body.views.filter(one => this.positions.misses(one.view, one.position)).map(one => one.position).join();
-      this.on.views(body.views, stale);
       const dead = late !== '' && late === this.behind;
       this.behind = late === this.behind ? '' : late;
       if (dead) this.open();
@@ -146,6 +151,14 @@ export class Stream {
       else this.lost(problem.retry ?? undefined);
       return false;
     }
+  }
+
+  // The positions that the stream should have brought.
+  async late() {
+    const {body, stale} = await get('/v1/views', {audience: this.audience});
+    if (this.closed) return '';
+    this.on.views(body.views, stale);
+    return body.views.filter(one => this.positions.misses(one.view, one.position)).map(one => one.position).join();
   }
 
   end(reason) {

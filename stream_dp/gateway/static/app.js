@@ -1,9 +1,10 @@
 // The readers' page: what is open, what came, and the drawing of it.
-import {file, get, Positions, signIn, signOut, Stream, windowsOf} from './api.js';
+import {file, get, Positions, signOut, Stream, windowsOf} from './api.js';
 import {button, byId, card, h, muted} from './dom.js';
 import {Board, edges, fromAnswer} from './model.js';
 import * as part from './parts.js';
 import {oneKey} from './series.js';
+import {again, askForToken, say, shell, swap} from './shell.js';
 import {clock, day, iso, moment, num, short, span} from './words.js';
 
 const PAGE = 60, MOST_PAGES = 20;
@@ -11,7 +12,6 @@ const state = {views: [], audiences: [], audience: null, view: null, window: nul
   moved: null, down: null, stale: false, absent: false};
 let boards = new Map(), positions = new Positions(), stream = null;
 
-const say = text => { byId('say').textContent = text; };
 const mine = () => state.views;
 const current = () => mine().find(view => view.view === state.view);
 const titled = view => ({...view, title: view.title || view.view, unit: view.unit || 'users'});
@@ -189,14 +189,6 @@ function sidebar() {
   fresh.querySelectorAll('a')[at]?.focus();
 }
 
-function swap(id, nodes) {
-  const old = byId(id), fresh = old.cloneNode(false), active = document.activeElement?.id;
-  fresh.append(...nodes);
-  if (fresh.isEqualNode(old)) return;
-  old.replaceChildren(...fresh.childNodes);
-  if (active && active !== document.activeElement?.id) byId(active)?.focus();
-}
-
 // The bar on top, and what is in the head of the page.
 function frame() {
   const {audiences, down, stale} = state;
@@ -206,19 +198,12 @@ function frame() {
   byId('live').className = `live ${down ? 'off' : ''}`;
   swap('live', (state.views.length || down ? [h('i', {'aria-hidden': 'true'}), down ? 'Interrupted' : 'Live'] : []));
   byId('tokens').textContent = audiences.some(name => name !== 'public') ? 'Sign out' : 'Use a token';
-  byId('theme').textContent = document.documentElement.dataset.theme === 'dark' ? 'Light' : 'Dark';
   const text = down?.starting ? ['The gateway is starting.', 'It reads what is there.']
     : down ? [`Live updates stopped at ${clock(down.since)}.`, 'What you see came until then; nothing of it is wrong.']
       : stale ? ['Kafka does not answer the gateway.', 'What you see came until then; nothing of it is wrong.'] : null;
   swap('banner', (text ? [h('div', {class: 'bar', role: 'status'}, h('strong', {}, text[0]), h('span', {}, text[1]),
-    down && h('span', {id: 'again', 'aria-hidden': 'true'}, waits(down)), down && button('Try now', () => (stream && !stream.closed ? stream.again() : start()), {id: 'try'}))] : []));
+    down && again(down), down && button('Try now', () => (stream && !stream.closed ? stream.again() : start()), {id: 'try'}))] : []));
 }
-
-const waits = ({again}) => {
-  const seconds = Math.ceil((again - Date.now()) / 1000);
-  return seconds > 0 ? `Trying again in ${seconds} s.` : 'Trying again ...';
-};
-setInterval(() => { if (state.down && byId('again')) byId('again').textContent = waits(state.down); }, 1000);
 
 function draw() {
   frame();
@@ -300,9 +285,6 @@ async function save(one, type, ending) {
 }
 
 // One page with a field for a token. What was shown is removed.
-const ENDED = {revoked: 'Your token was revoked.', expired: 'Your token has ended.', unknown: 'Your token is not known, or it has ended.'};
-const WRONG = {401: 'This token is not known, or it has ended.', 403: 'Tokens are accepted over https only.', 429: 'Too many attempts. Try again in a minute.'};
-
 function token(reason) {
   const known = reason ? [] : state.audiences;
   stream?.close();
@@ -310,25 +292,8 @@ function token(reason) {
   boards = new Map();
   history.replaceState(null, '', location.pathname);
   frame();
-  document.title = 'stream-dp';
-  const field = h('input', {id: 'token', type: 'password', autocomplete: 'off', required: true, spellcheck: 'false', 'aria-describedby': 'wrong'});
-  const wrong = h('p', {id: 'wrong', class: 'wrong', role: 'alert'});
-  const send = async event => {
-    event.preventDefault();
-    try {
-      await signIn(field.value.trim());
-      await start(known);
-    } catch (problem) {
-      wrong.textContent = WRONG[problem.status] ?? 'The gateway does not answer. Try again.';
-      field.focus();
-    }
-  };
-  byId('body').replaceChildren(h('main', {id: 'main', tabindex: -1, class: 'pad'}, h('form', {class: 'card token', onsubmit: send},
-    h('h1', {}, reason ? ENDED[reason] : 'Read releases'), reason && h('p', {}, 'What was shown has been removed from this page.'),
-    h('p', {}, 'You need a token to read here. Whoever runs stream-dp makes one with ', h('code', {}, 'stream-dp token new'), '.'),
-    h('label', {for: 'token'}, 'Token'), field, wrong, h('button', {class: 'main', type: 'submit'}, 'Read'))));
-  field.focus();
-  say(ENDED[reason] ?? '');
+  const about = 'You need a token to read here. Whoever runs stream-dp makes one with ';
+  askForToken(reason, {title: 'Read releases', about, command: 'stream-dp token new', done: () => start(known)});
 }
 
 byId('tokens').addEventListener('click', async () => {
@@ -338,19 +303,6 @@ byId('tokens').addEventListener('click', async () => {
   stream?.close();
   await start();
 });
-byId('skip').addEventListener('click', event => { event.preventDefault(); byId('main').focus(); });
-const dark = matchMedia('(prefers-color-scheme: dark)');
-const theme = name => { document.documentElement.dataset.theme = name; };
-theme(dark.matches ? 'dark' : 'light');
-dark.addEventListener('change', () => { theme(dark.matches ? 'dark' : 'light'); if (state.views.length) draw(); });
-byId('theme').addEventListener('click', () => {
-  theme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark');
-  if (state.views.length) draw(); else frame();
-});
-let resized, width = innerWidth;
-addEventListener('resize', () => {
-  clearTimeout(resized);
-  resized = setTimeout(() => { if (innerWidth !== width && state.views.length) draw(); width = innerWidth; }, 150);
-});
+shell(() => (state.views.length ? draw() : frame()), () => state.down);
 addEventListener('hashchange', route);
 start();

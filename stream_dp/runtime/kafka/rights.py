@@ -149,7 +149,7 @@ def _released(plan: Plan) -> list[str]:
 
 
 def operator_rights(plan: Plan, principal: str) -> list[Right]:
-    """Return the rights for `apply`, `tune`, `settings`, `grant`, `ledger`, `status` and `tail`, for any audience.
+    """Return the rights for `console`, and for `apply`, `tune`, `settings`, `grant`, `ledger`, `status`, any `tail`.
 
     Args:
         plan: the application.

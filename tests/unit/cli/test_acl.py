@@ -14,7 +14,8 @@ from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import post
-from stream_dp.runtime.kafka.rights import Right
+from stream_dp.runtime.kafka.rights import Right, operator_rights
+from tests.support.console import Desk
 from tests.support.published import Call
 
 
@@ -87,3 +88,26 @@ def test_what_is_given_is_what_is_printed_whatever_settings_are_in_effect(
     assert (said.code, said.err) == (0, "")
     assert [right._asdict() for right in given] == json.loads(printed.out)["rights"] == json.loads(said.out)["rights"]
     assert Right("User:app", "topic", "visits.releases.wanted.public", "Create") in given
+
+
+def test_an_operators_account_has_the_rights_of_the_console(visits_file: Path) -> None:
+    plan = load_plan(visits_file)
+    desk, rights = Desk(plan, visits_file.with_name("operators.tokens")), operator_rights(plan, "User:ops")
+
+    async def use() -> None:
+        desk.report()
+        await desk.start()
+        change = await desk.plan_of("items_per_user=2")
+        agreed = {"view": "pages", "assignments": ["items_per_user=2"], "plan": change["plan"], "settings": 1}
+        assert (await desk.send("/v1/settings", agreed)).status == 202
+        grant = {"grant": {"audience": "public", "level": "fine", "at": "2100-01-01T00:00:00Z"}}
+        made = (await desk.send("/v1/grants", grant)).json
+        assert (await desk.send("/v1/grants", {**grant, "plan": made["plan"]})).status == 202
+        assert (await desk.send(f"/v1/grants/{made['id']}", {"consent": True}, "DELETE")).status == 202
+        await desk.look()
+
+    asyncio.run(use())
+    assert desk.asked <= {right.name for right in rights if (right.resource, right.operation) == ("topic", "Read")}
+    assert not any(".releases." in topic for topic in desk.asked)
+    assert desk.written == {right.name for right in rights if right.operation == "Write"} == {"visits-control"}
+    assert {right.name for right in rights if right.resource == "group"} == desk.groups == {"visits"}

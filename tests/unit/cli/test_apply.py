@@ -16,7 +16,8 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.control.settings_change import LEAD_MS
-from stream_dp.errors import AccessError
+from stream_dp.errors import AccessError, ConfigError
+from stream_dp.operations.settings import tuned
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post, read_history
@@ -633,3 +634,28 @@ def test_the_history_is_read_once_and_then_only_what_is_new(
     monkeypatch.setattr(MemoryClient, "follow", counted)
     assert call("tune", visits_file, "searches", "k=4", "--yes").code == 0
     assert reads == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "ladder"),
+    [
+        (["ladders.pages.fine=3/2"], "coarse 1/3, fine 3/2, finest 2"),
+        (["ladders.pages.middle=1/2"], "coarse 1/3, middle 1/2, fine 1, finest 2"),
+        (["ladders.pages.least=1/4", "ladders.pages.most=3"], "least 1/4, coarse 1/3, fine 1, finest 2, most 3"),
+        (["ladders.pages.finest="], "coarse 1/3, fine 1"),
+        (["ladders.pages.middle=1/2", "levels.middle.epsilon=3/4"], "coarse 1/3, middle 3/4, fine 1, finest 2"),
+    ],
+)
+def test_levels_of_a_ladder_are_set_added_in_order_and_removed(
+    visits: Plan, assignments: list[str], ladder: str
+) -> None:
+    after = tuned(visits, "pages", assignments)
+    assert ", ".join(f"{level.name} {level.epsilon}" for level in after.views["pages"].levels) == ladder
+
+
+def test_settings_of_other_views_are_changed_and_views_removed(visits: Plan) -> None:
+    after = tuned(visits, "pages", ["views.searches.k=4", "items_per_user=2"])
+    assert (after.raw["views"]["searches"]["k"], after.raw["views"]["pages"]["items_per_user"]) == (4, 2)
+    assert [*tuned(visits, "pages", ["views.searches="]).views] == ["pages"]
+    with pytest.raises(ConfigError, match="no view is named"):
+        tuned(visits, "pages", ["views.pages=", "k=3"])

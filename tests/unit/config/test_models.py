@@ -61,8 +61,8 @@ views:
 FAULTS = """\
 name: must be 1 to 63 characters of a-z, 0-9 and inner hyphens; topics contain it
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
-shards: unknown key; known: audiences, block_cache, broker, data_dir, erase_within, key_file, ladders, ledgers, name, \
-registry, release, serve, sources, topics, views, window_memory
+shards: unknown key; known: audiences, block_cache, broker, console, data_dir, erase_within, key_file, ladders, \
+ledgers, name, registry, release, serve, sources, topics, views, window_memory
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
@@ -133,7 +133,7 @@ def test_documentation_has_every_key_and_no_other() -> None:
     rows = re.findall(r"^\| (`.*?) \|", DOCUMENTATION, re.MULTILINE)
     documented = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`(.*?)`", row)}
     in_words = {"release", "sources", "ledgers", "ladders", "audiences", "views", "level", "field", "unit", "window"}
-    in_words |= {"selection", "serve", "topics"}
+    in_words |= {"console", "selection", "serve", "topics"}
     assert file_keys() == documented | in_words
     assert all(f"{name}" in DOCUMENTATION for name in in_words)
 

@@ -15,6 +15,7 @@ from stream_dp.gateway.metrics import GatewayMetrics, publish
 from stream_dp.gateway.reader import BoardReader
 from stream_dp.gateway.routes import Gateway
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.client import connect
 from tests.support.gateway import ask, gateway_of
 from tests.support.probes import get, parsed
 
@@ -29,7 +30,7 @@ def gateway(tmp_path: Path, release: Callable[..., Any]) -> Gateway:
 
 @pytest.fixture
 def reader(visits: Plan, gateway: Gateway) -> BoardReader:
-    return BoardReader(visits, gateway.boards, lambda: MemoryClient(MemoryLog()))
+    return BoardReader(visits, gateway.boards, lambda: connect(visits.broker, MemoryClient(MemoryLog())))
 
 
 async def test_the_page_says_how_the_gateway_is_and_counts_answers_by_status(

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.gateway.routes import SECURITY, Gateway
+from stream_dp.gateway.routes import Gateway
 from stream_dp.gateway.tokens import RequestRate, revoke_token
+from stream_dp.gateway.web import SECURITY
 from tests.support.gateway import NOW, ask, gateway_of, token_of
 
 Make = Callable[..., Any]

@@ -7,9 +7,19 @@ from pathlib import Path
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.gateway.tokens import RequestRate, Tokens, new_token, read_tokens, reader_of, revoke_token
+from stream_dp.gateway.tokens import (
+    LOOKER,
+    OPERATOR,
+    OPERATORS_PREFIX,
+    RequestRate,
+    Tokens,
+    new_token,
+    read_tokens,
+    reader_of,
+    revoke_token,
+)
 from stream_dp.windows.durations import parse_time
-from tests.support.published import Said
+from tests.support.published import Call, Said
 
 NOW = parse_time("2026-11-01T00:00:00Z")
 
@@ -139,3 +149,52 @@ def test_the_command_makes_lists_and_revokes(visits_file: Path, call: object) ->
     assert call("token", "revoke", str(visits_file), entry.id).code == 0
     assert call("token", "list", str(visits_file)).out.endswith(": 0\n")
     assert call("token", "new", str(visits_file), "stuff").code == 2
+
+
+def test_the_command_makes_lists_and_revokes_tokens_of_operators(visits_file: Path, call: Call) -> None:
+    assert "console.tokens: is required" in call("token", "new", visits_file, "--operator").err
+    visits_file.write_text(visits_file.read_text() + "console: {tokens: ./operators.tokens}\n")
+    made = [call("token", "new", visits_file, "--operator", *look).out.split()[-1] for look in ([], ["--look"])]
+    file = visits_file.with_name("operators.tokens")
+    tokens = Tokens(file, Clock(), OPERATORS_PREFIX)
+    tokens.look()
+    entries = [tokens.entry(token) for token in made]
+    assert [entry and entry.audience for entry in entries] == [OPERATOR, LOOKER]
+    assert all(token.startswith("sdpo_") and looked(file).entry(token) is None for token in made)
+    assert "  look  made" in call("token", "list", visits_file, "--operator").out
+    revoked = read_tokens(file)[0].id
+    assert call("token", "revoke", visits_file, revoked, "--operator").code == 0
+    assert tokens.look()
+    assert tokens.entry(made[0]) is None
+
+
+@pytest.mark.parametrize("words", [[], ["staff", "--operator"], ["staff", "--look"], ["--look"]])
+def test_a_token_is_of_an_audience_or_of_an_operator(visits_file: Path, call: Call, words: list[str]) -> None:
+    said = call("token", "new", visits_file, *words)
+    assert said.code == 2
+    assert "name an audience, or --operator" in " ".join(said.err.replace("│", " ").split())
+
+
+def test_an_operators_cookie_is_nothing_to_the_readers_gateway(file: Path) -> None:
+    _, token = new_token(file, OPERATOR, NOW, prefix=OPERATORS_PREFIX)
+    cookies = {"sdpo": token, "__Host-sdpo": token}
+    assert reader_of(looked(file), ("public",), None, cookies, "1") == reader_of(
+        looked(file), ("public",), None, {}, "1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--host", "0.0.0.0"], "0.0.0.0 is not loopback and tokens would be sent in plaintext"),
+        (["--host", "console.example"], "give --tls-cert and --tls-key"),
+        (["--without-tls"], "No such option"),
+        ([], "console.tokens: is required"),
+    ],
+)
+def test_a_console_without_tls_elsewhere_or_without_tokens_does_not_start(
+    visits_file: Path, call: Call, words: list[str], reason: str
+) -> None:
+    said = call("console", visits_file, *words)
+    assert said.code == 2
+    assert reason in " ".join(said.err.replace("│", " ").split())
