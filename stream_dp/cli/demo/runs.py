@@ -31,6 +31,7 @@ from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.history import History, Seen, cost
 from stream_dp.records.models import LedgerEntry, Release
 from stream_dp.records.statement import LedgerStatement, read_statements
+from stream_dp.records.view_record import ViewRecord
 from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.localkafka.jars import cache_folder
@@ -301,7 +302,7 @@ class DemoState:
     _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
     """View, start of the window, audience and revision of every entry."""
 
-    def take(self, record: AnyRecord) -> None:
+    def take(self, record: AnyRecord | ViewRecord | None) -> None:
         """Add a record."""
         self.records += self.published.take(record) is not None
 
