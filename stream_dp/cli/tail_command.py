@@ -282,8 +282,8 @@ def schema(name: str, *, as_json: bool, output: Path | None) -> None:
     """Print the JSON Schema of the public records, and of the operators' accounts.
 
     NAME is `record` (any record of a topic <application>.releases.<view>.<audience>), `view`, `refusal`, a kind of
-    release, or `entry` (the internal topic <application>-accounts). Unknown fields are valid: a later stream-dp may add some.
-    Readers must ignore them.
+    release, or `entry` (the internal topic <application>-accounts). Unknown fields are valid: a later stream-dp may add
+    some. Readers must ignore them.
 
     Exit codes: 0 done, 1 the folder cannot be written, 2 wrong usage.
     """

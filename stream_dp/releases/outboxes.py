@@ -90,11 +90,11 @@ class Outboxes:
         return self._published_at(slot_ms, list(due), rows)
 
     def _published_at(self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows) -> Step:
-        for view in [view for view, start in windows if start == ANNOUNCEMENT_MS]:
-            fresh = {key: row for key, row in unsent(view, rows).items() if self._announced.get(key) != row}
-            if fresh:
-                yield Publish([row.message for row in fresh.values()], slot_ms)
-                self._announced |= fresh
+        found = (unsent(view, rows).items() for view, start in windows if start == ANNOUNCEMENT_MS)
+        fresh = {key: row for those in found for key, row in those if self._announced.get(key) != row}
+        if fresh:
+            yield Publish([row.message for row in fresh.values()], slot_ms)
+            self._announced |= fresh
         windows = [window for window in windows if window[1] != ANNOUNCEMENT_MS]
         late: Counter[str] = Counter()
         batch: list[Message] = []
