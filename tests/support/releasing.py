@@ -506,6 +506,8 @@ class Auditor:
     left: dict[bytes, Cost] = field(default_factory=dict)
     """By ledger: what the newest entry says is left."""
     standing: Standing = field(init=False)
+    described: set[tuple[str, int]] = field(default_factory=set)
+    """By topic and edition: the records of views that readers have."""
     checked: dict[bytes, bytes] = field(default_factory=dict)
     """The rows of the ledgers at the last point; nothing is to be checked anew until they or the records change."""
 
@@ -515,6 +517,10 @@ class Auditor:
     def __call__(self) -> None:
         machine = self.desk.machine
         sent = machine.sent[self.seen :]
+        for message in filter(is_about_view, sent):
+            place = message.topic, int((message.key or b"").rpartition(b"/")[2])
+            self.described.discard(place)
+            self.described |= {place} if message.value is not None else set()
         public = [one for one in sent if one.topic.startswith("shop.releases.") and not is_about_view(one)]
         news = [message for message in public if message.value is not None]
         self.seen = len(machine.sent)
@@ -552,6 +558,7 @@ class Auditor:
         assert message.key == topic_key(record)
         assert len(message.key) + len(message.value) <= MESSAGE_BYTES
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
+        assert (message.topic, record.edition) in self.described, "a record was published before that of its edition"
         place = message.topic, record.type, record.window.start_ms, record.window.end_ms
         assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
         self.revisions[place] = record.revision

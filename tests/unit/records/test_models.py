@@ -23,9 +23,11 @@ from stream_dp.records.codec import (
     encode,
     entry_key,
     outline,
+    parse,
     schema,
     topic_key,
 )
+from stream_dp.records.history import History
 from stream_dp.records.models import LedgerEntry, PublicRecord, Refusal
 from stream_dp.releases.accounts import Booking
 from stream_dp.releases.publication import Denial, Revision, account, audience_charge, entry_record
@@ -186,7 +188,7 @@ def test_items_are_any_text_in_utf8(records: dict[str, AnyRecord]) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"schema_version": 0}, {"revision": 0}, {"type": "other"}, {"revision": 1.5}, {"ledger": None}, {"kind": "new"}],
+    [{"schema_version": 0}, {"revision": 0}, {"revision": 1.5}, {"ledger": None}, {"kind": "new"}],
 )
 def test_bytes_of_another_form_are_refused(records: dict[str, AnyRecord], change: dict[str, object]) -> None:
     data = {**json.loads(encode(records["histogram"])), **change}
@@ -262,9 +264,22 @@ def test_the_outline_tells_records_apart(records: dict[str, AnyRecord], kind: st
     assert (found.type, found.revision, found.window.start_ms) == (record.type, record.revision, record.window.start_ms)
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xff", b"{}", b'{"schema_version":1,"type":"other","revision":1,"window":{"start_ms":0}}']
-)
+def test_a_reader_passes_over_a_type_of_record_that_it_does_not_know() -> None:
+    """A later stream-dp may add one in the same schema version."""
+    unknown = b'{"schema_version":1,"type":"other","window":7,"items":"none"}'
+    assert outline(unknown) is None
+    assert parse(unknown) is None
+    history = History()
+    assert history.take(parse(unknown)) is None
+    assert history.newest is None
+    with pytest.raises(StateError, match="not a release or a refusal"):
+        decode(unknown)
+    for read in (parse, outline):
+        with pytest.raises(StateError, match="schema version 2 was found"):
+            read(b'{"schema_version":2,"type":"other"}')
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"{}", b'{"schema_version":1,"type":"release","window":{"start_ms":0}}'])
 def test_what_is_no_record_has_no_outline(data: bytes) -> None:
     with pytest.raises(StateError, match="not a release record"):
         outline(data)
