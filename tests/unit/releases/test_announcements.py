@@ -130,7 +130,9 @@ def test_nobody_can_tell_by_a_clock_when_a_window_of_event_time_is_due() -> None
 
 
 def test_a_window_of_a_calendar_is_due_at_its_end_and_grace() -> None:
-    daily = SHOP.replace("period: 4s", "period: 1y").replace("start: 1970-01-01T00:00:00Z, grace: 0s", "grace: 1m")
+    daily = SHOP.replace("period: 4s", "period: 1y, zone: Europe/Berlin").replace(
+        "start: 1970-01-01T00:00:00Z, grace: 0s", "grace: 1m"
+    )
     view = plan_of(daily.replace("size: 1s", "size: 1mo, zone: Europe/Berlin")).views["pages"]
     april, may = 1_396_303_200_000, 1_398_895_200_000  # local midnights
     record = of(view.begun(april), "public")

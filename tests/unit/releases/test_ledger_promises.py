@@ -25,6 +25,7 @@ from stream_dp.windows.effects import Commit
 from stream_dp.windows.shapes.shape import Interval
 from tests.support.acts import shop
 from tests.support.machine import Machine
+from tests.support.releasing import is_about_view
 from tests.support.shapes import HOME, Shape, opened, stored
 
 
