@@ -231,7 +231,7 @@ class Edition:
 
 @dataclass(frozen=True, slots=True)
 class ViewWords:
-    """What readers are told of a view in words.
+    """Words for readers about a view.
 
     Attributes:
         title: of the view.

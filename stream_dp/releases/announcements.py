@@ -68,7 +68,7 @@ class Announcements:
         """By definition and row: the end of what it is about."""
 
     def waiting(self) -> list[Leave]:
-        """What is stored and may not have left."""
+        """Return the `Leave`s of what is stored and may not have left."""
         names = (name for name in self._state.views if unsent(name, self._state.rows))
         return [Leave(name, ANNOUNCEMENT_MS, NEXT_SLOT_MS) for name in names]
 

@@ -187,8 +187,11 @@ class Outboxes:
         if expired:
             yield from finished(expired, rows)
         announced, self._announced = self._announced, {}
-        behind = settled_announcements(announced, rows)
-        yield Commit([counted(late, rows), *changed, *left, *behind])  # so no outbox stands without its records
+        if behind := [*settled_announcements(announced, rows)]:
+            yield Commit(behind)
+        if not settled:
+            return
+        yield Commit([counted(late, rows), *changed, *left])  # in this order: no outbox stands without its records
         for window, number in settled.items():
             if self._published[window] == number:
                 del self._published[window]
