@@ -80,7 +80,7 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
                 value = record.value
                 if value is None:
                     continue
-                what = outline(value)
+                what = None if start_ms is None else outline(value)
                 is_chosen = start_ms is None or (what is not None and what.window.start_ms == start_ms)
                 records += is_chosen
                 if as_json:
