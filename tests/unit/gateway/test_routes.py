@@ -70,7 +70,7 @@ async def test_the_record_of_the_view_says_what_is_counted_and_when_the_next_win
     board.take(topic_key(record), encode(record), 1, NOW)
     board.take(b"pages/public/later", b'{"schema_version":1,"type":"later"}', 2, NOW)
     (found,) = (await ask(gateway.app(), "/v1/views")).json["views"]
-    assert (found["next_due"], found["windows"], board.unreadable) == ("1970-01-05T00:05:00Z", 1, 0)
+    assert (found["next_due"], found["windows"], board.unreadable) == ("1970-01-06T00:05:00Z", 1, 0)
     board.take(topic_key(about), None, 3, NOW)
     (found,) = (await ask(gateway.app(), "/v1/views")).json["views"]
     assert (found["title"], found["unit"], found["next_due"], found["record"]) == ("pages", None, None, None)
