@@ -16,6 +16,9 @@ from stream_dp.records.codec import encode, parse, schema
 from stream_dp.records.view_record import ViewRecord
 from stream_dp.releases.announcements import view_record
 from stream_dp.releases.rows import ANNOUNCED
+from stream_dp.windows.durations import CalendarUnit
+from stream_dp.windows.shapes import asked_shape
+from stream_dp.windows.shapes.calendars import Calendar
 from tests.support.acts import shop
 from tests.support.editions import holding
 from tests.support.machine import newest
@@ -123,6 +126,14 @@ def test_when_the_next_window_is_due_follows_from_the_record(name: str, first: i
     record = of(shop().views[name], "staff")
     assert record.due_ms(None) == 1000 * first
     assert record.due_ms(1000 * first) == 1000 * next_
+
+
+@pytest.mark.parametrize("name", ["tumbling", "streamed", "hopping", "paned", "running"])
+def test_the_settings_of_a_shape_ask_for_it(name: str) -> None:
+    shape = shop().views[name].window.shape
+    assert asked_shape(shape.settings).planned(shape.settings) == shape
+    local = Calendar(CalendarUnit.MONTH, "Europe/Berlin")
+    assert asked_shape(local.settings).planned(local.settings) == local
 
 
 def test_nobody_can_tell_by_a_clock_when_a_window_of_event_time_is_due() -> None:
