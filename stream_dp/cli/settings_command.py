@@ -312,8 +312,9 @@ def page(change: Draft, reverted: Sequence[str] = ()) -> str:
         lines += _ledger(ledger, shown)
         shown |= {setting.path for setting in ledger.settings}
     rest = [setting for setting in proposal.settings if setting.path not in shown]
-    if rest:
-        lines += ["in no view", *(f"  {setting}" for setting in rest)]
+    for heading, of_views in (("words for readers, at once; no edition begins", True), ("in no view", False)):
+        if found := [f"  {setting}" for setting in rest if (setting.section == "views") == of_views]:
+            lines += [heading, *found]
     if any(view.change != "new" for view in proposal.views):
         lines.append(
             f"Windows that begin earlier keep their counts and noise. Who sees them follows settings {number + 1} as "

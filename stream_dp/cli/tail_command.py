@@ -33,13 +33,14 @@ from stream_dp.cli.display import (
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError
 from stream_dp.operations import check_topic, named
-from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, decode, outline
+from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, outline, parse
 from stream_dp.records.codec import schema as json_schema
 from stream_dp.records.history import History, Joiner, Seen
 from stream_dp.records.models import Refusal, Release
+from stream_dp.records.view_record import ViewRecord
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.windows.durations import moment
+from stream_dp.windows.durations import format_duration, moment
 
 REDRAW_SECONDS = 0.2
 SHARPER = "green"
@@ -59,7 +60,8 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
 
     On a terminal: the newest window (or that of --window) with the 95 % interval of every count, and the windows before
     it. If a key may be shown because of its noise alone, its interval begins at 1. A sharper revision replaces the one
-    before. In a pipe: a line for each release or refusal. A release in several records is shown when all are there.
+    before. In a pipe: a line for each release or refusal. A release in several records is shown when all are there. A
+    line above says what is counted, from the record of the view.
 
     Exit codes: 0 done, or ended with Ctrl-C; 1 the broker does not answer, or there is no such topic or, with
     --until-end, no such window; 2 no such view or audience.
@@ -78,13 +80,19 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
                 value = record.value
                 if value is None:
                     continue
-                is_chosen = start_ms is None or outline(value).window.start_ms == start_ms
+                what = None if start_ms is None else outline(value)
+                is_chosen = start_ms is None or (what is not None and what.window.start_ms == start_ms)
                 records += is_chosen
+                if as_json:
+                    if is_chosen:
+                        click.echo(value)
+                    continue
+                found_here = parse(value)
                 if board is not None:
-                    board.history.take(decode(value))
-                elif is_chosen and as_json:
-                    click.echo(value)
-                elif is_chosen and (whole := joiner.take(decode(value))) is not None:
+                    board.history.take(found_here)
+                elif isinstance(found_here, ViewRecord):
+                    click.echo(view_line(found_here))
+                elif is_chosen and (whole := joiner.take(found_here)) is not None:
                     click.echo(record_line(whole))
         if start_ms is not None and not records:
             raise BrokerError(
@@ -138,9 +146,10 @@ class Screen:
 
     def render(self, size: ConsoleDimensions) -> RenderableType:
         """Return the screen for a terminal of a size."""
-        newest = self.history.newest
+        newest, about = self.history.newest, [*self.history.views.values()]
+        words = [Text(view_line(about[0]), "dim")] if about else []
         if newest is None:
-            return Text(f"{self.topic}: no release yet. Ctrl-C ends.", "dim")
+            return Group(*words, Text(f"{self.topic}: no release yet. Ctrl-C ends.", "dim"))
         windows = self.history.windows(self.view.name, newest.audience)
         shape = self.view.window.shape.released
         start = max(windows) if self.at_ms is None else shape.start_of(self.at_ms)
@@ -152,7 +161,18 @@ class Screen:
         end = shape.end(start) if newer is None else newer.window.end_ms
         title = f"{moment(start)} to {moment(end)}"
         panel = Panel(body, title=title, border_style=STYLE, padding=(0, 1))
-        return Group(head, panel, _list(windows, start), _account(newest))
+        return Group(head, *words, panel, _list(windows, start), _account(newest))
+
+
+def view_line(record: ViewRecord) -> str:
+    """Return the record of a view as one line: what is counted, and from when on."""
+    item = f" An item is {printable(record.item_meaning)}." if record.item_meaning else ""
+    every_ms = record.window.every_ms
+    every = "" if every_ms in (None, record.window.size_ms) else f" every {format_duration(every_ms)}"
+    return (
+        f"{printable(record.title)}: counts {printable(record.unit)}, {record.kind} of windows of {record.window.size}"
+        f"{every}, edition {record.edition.number} from {moment(record.edition.first_window_ms)} on.{item}"
+    )
 
 
 def record_line(record: AnyRecord) -> str:
@@ -261,9 +281,9 @@ def _account(newest: AnyRecord) -> Text:
 def schema(name: str, *, as_json: bool, output: Path | None) -> None:
     """Print the JSON Schema of the public records, and of the operators' accounts.
 
-    NAME is `record` (any record of a topic <application>.releases.<view>.<audience>), `refusal`, a kind of release, or
-    `entry` (the internal topic <application>-accounts). Unknown fields are valid: a later stream-dp may add some.
-    Readers must ignore them.
+    NAME is `record` (any record of a topic <application>.releases.<view>.<audience>), `view`, `refusal`, a kind of
+    release, or `entry` (the internal topic <application>-accounts). Unknown fields are valid: a later stream-dp may add
+    some. Readers must ignore them.
 
     Exit codes: 0 done, 1 the folder cannot be written, 2 wrong usage.
     """

@@ -141,6 +141,7 @@ def _place(value: str) -> str:
 
 
 _PREFIX_FORM = f"be at most {PREFIX_LENGTH} of a-z, A-Z, 0-9, '.', '_' and '-', and end with '.' or '_'"
+_WORDS = "be 1 to 200 printable characters on one line, without blanks at its ends"
 _SECOND = _at_least(SHORTEST_MS, "1s: ticks are 1 s apart")
 
 Duration = Annotated[int, PlainValidator(_duration)]
@@ -153,6 +154,10 @@ Moment = Annotated[int, PlainValidator(_time)]
 Name = Annotated[str, AfterValidator(check_name)]
 Place = Annotated[Text, AfterValidator(_place)]
 """Of a field in an event: its name, or a path."""
+Words = Annotated[
+    str, _must(lambda words: 0 < len(words) <= 200 and words.isprintable() and words.strip() == words, _WORDS)
+]
+"""For readers, who see them."""
 
 
 class ReleaseConfig(Section):
@@ -307,6 +312,9 @@ class ViewConfig(Section):
     unlock: Annotated[dict[str, list[UnlockConfig]], Field(default_factory=dict)]
     sharpen: SharpenConfig | None = None
     retention: Duration = 30 * DAY_MS
+    title: Words | None = None
+    unit: Words | None = None
+    item_meaning: Words | None = None
     buckets: Annotated[int, Field(ge=1, le=4096)] = 16
     noise: Annotated[str, PlainValidator(_noise)] = RELEASED_NOISE
 

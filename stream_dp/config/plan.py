@@ -229,6 +229,21 @@ class Edition:
     shape: Shape
 
 
+@dataclass(frozen=True, slots=True)
+class ViewWords:
+    """Words for readers about a view.
+
+    Attributes:
+        title: of the view.
+        unit: what is counted, in the plural.
+        item: the meaning of an item; empty where nothing is said.
+    """
+
+    title: str = ""
+    unit: str = ""
+    item: str = ""
+
+
 @dataclass(frozen=True)
 class ViewPlan:
     """Everything about one view; or, of a view whose definition changed, about one of its definitions.
@@ -257,6 +272,9 @@ class ViewPlan:
         is_removed: whether the view was taken out.
         unlocks: by audience, the levels that it sees later, in the order of their times; both rise.
         sharpen: what is done with what the ledger has left over; None: nothing.
+        words: for readers. Plans that differ in them alone are equal, so other words begin no edition.
+        later: of a plan that holds, the editions of later definitions of the view, as number and start of the first
+            window.
     """
 
     name: str
@@ -278,6 +296,8 @@ class ViewPlan:
     former: tuple[str, ...] = ()
     named: Mapping[str, int] = field(default_factory=dict)
     is_removed: bool = False
+    words: ViewWords = field(default=ViewWords(), compare=False)
+    later: tuple[tuple[int, int], ...] = ()
 
     @property
     def item_path(self) -> str:
@@ -336,6 +356,16 @@ class ViewPlan:
         """The edition that holds for a window: of those that begin no later the one that was decided last."""
         found = (one for one in reversed(self.editions) if one.first_ms <= start_ms)
         return next(found, self.as_edition(1, start_ms))
+
+    def until(self, edition: Edition) -> int | None:
+        """The start of the first window that an edition does not hold for; None: there is none."""
+        later = [one.first_ms for one in self.editions if one.number > edition.number]
+        return min([*later, *([] if self.until_ms is None else [self.until_ms])], default=None)
+
+    def follows(self, edition: Edition) -> tuple[int, int] | None:
+        """The edition behind one, of whatever definition: number and start of its first window; None: none is known."""
+        own = [(one.number, one.first_ms) for one in self.editions if one.number > edition.number]
+        return min([*own, *self.later], key=lambda one: (one[1], -one[0]), default=None)
 
     def at(self, start_ms: int) -> ViewPlan:
         """The same with the audiences that it has in the edition of a window or pane, and what its panes make up."""

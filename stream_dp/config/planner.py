@@ -39,6 +39,7 @@ from stream_dp.config.plan import (
     TopicsPlan,
     Unlock,
     ViewPlan,
+    ViewWords,
     WindowPlan,
 )
 from stream_dp.config.yaml_data import join
@@ -198,6 +199,9 @@ def _planned(
         has_lists=view.items is not None,
         unlocks=unlocks,
         sharpen=sharpen,
+        words=ViewWords(
+            view.title or name.replace("-", " ").capitalize(), view.unit or ledger.population, view.item_meaning or ""
+        ),
     )
     _check_panes(view, planned.kind)
     _check_affordable(planned, given_shares(sections, view.ledger))

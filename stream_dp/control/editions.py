@@ -8,7 +8,8 @@ A view's settings from one such window to the next are an edition of it. Where a
 change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
 it does not, it goes on with those of the edition before. Of two editions that both begin before a window, the one that
 was decided last holds for it. What is disclosed of the windows of all editions is as the newest settings say
-(`stream_dp.control.editions`).
+(`stream_dp.control.editions`), and so are the words that readers are told (`ViewPlan.words`): a change of words alone
+begins no edition.
 """
 
 from __future__ import annotations
@@ -334,9 +335,14 @@ def disclosed(
         audiences: those of the newest settings.
     """
     former = dict.fromkeys(name for one in definitions for edition in one.editions for name in edition.audiences)
-    for definition in definitions:
+    for at, definition in enumerate(definitions, start=1):
         found = _disclosed(definition, newest, audiences)
-        yield replace(found, former=tuple(name for name in former if name not in found.audiences))
+        behind = (edition for one in definitions[at:] if not one.never_holds for edition in one.editions)
+        yield replace(
+            found,
+            former=tuple(name for name in former if name not in found.audiences),
+            later=tuple((edition.number, edition.first_ms) for edition in behind),
+        )
 
 
 def _disclosed(definition: ViewPlan, newest: ViewPlan | None, audiences: Collection[str]) -> ViewPlan:
@@ -356,6 +362,7 @@ def _disclosed(definition: ViewPlan, newest: ViewPlan | None, audiences: Collect
         window=replace(definition.window, retention_ms=newest.window.retention_ms),
         editions=tuple(replace(one, audiences=_opened_with(one, found)) for one in definition.editions),
         named={name: at for name, at in named.items() if all(level.name != name for level in definition.levels)},
+        words=newest.words,
     )
 
 

@@ -21,7 +21,7 @@ from stream_dp.config.differences import Setting, concerning, differences, secti
 from stream_dp.config.explanation import describe
 from stream_dp.config.forecast import backlog_faults, forecast
 from stream_dp.config.loading import Sections
-from stream_dp.config.plan import Edition, LedgerPlan, Plan, ViewPlan
+from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, windows_in
 from stream_dp.control.editions import is_same_definition
 from stream_dp.errors import ConfigError, Fault
@@ -332,18 +332,12 @@ def former_editions(situation: Situation, after: Plan) -> Iterator[FormerEdition
         changes = tuple(Disclosed(what, had, has) for what, had, has in pairs if had != has)
         view = becomes or was
         for edition in view.editions if changes else ():
-            until_ms = _until(view, edition)
+            until_ms = view.until(edition)
             over = None if until_ms is None else was.window.shape.paid.end(until_ms) + was.window.kept_ms
             is_gone = over is not None and clock_ms is not None and over <= clock_ms
             never = until_ms is not None and until_ms <= edition.first_ms
             if edition.number in {one.number for one in was.editions} and not (is_gone or never):
                 yield FormerEdition(was.view, edition.number, edition.first_ms, until_ms, changes)
-
-
-def _until(view: ViewPlan, edition: Edition) -> int | None:
-    """The start of the first window that an edition does not hold for."""
-    later = [one.first_ms for one in view.editions if one.number > edition.number]
-    return min([*later, *([] if view.until_ms is None else [view.until_ms])], default=None)
 
 
 def _disclosure(view: ViewPlan) -> dict[str, str]:

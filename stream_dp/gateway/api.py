@@ -78,15 +78,20 @@ def views(boards: Mapping[str, Board], audiences: Iterable[str]) -> bytes:
         known = next((c for c in map(board.cells.__getitem__, reversed(board.order)) if c.release is not None), None)
         record = None if cell is None else decoded(cell.release or cell.refusal or b"")
         release = None if known is None else known.newest
+        ends_ms = None if cell is None else cell.window[1]
+        about = board.edition(0 if ends_ms is None else ends_ms)
+        due_ms = None if about is None else about.due_ms(ends_ms)
         newest = None if cell is None else {"start": format_time(cell.window[0]), "end": format_time(cell.window[1])}
         listed.append(
             {
                 "name": view,
                 "view": view,
                 "audience": board.audience,
-                "title": view.replace("-", " ").capitalize(),
-                "unit": None if record is None else record.ledger.population,
-                "kind": None if record is None else record.kind,
+                "title": view if about is None else about.title,
+                "unit": None if about is None else about.unit,
+                "kind": record.kind if record is not None else None if about is None else about.kind,
+                "next_due": None if due_ms is None else format_time(due_ms),
+                "record": None if about is None else about.model_dump(mode="json", exclude_none=True),
                 "newest": None if cell is None else {"window": newest, "state": cell.state},
                 "level": None if release is None else release.level.name,
                 "noise_interval_95": None if release is None else release.noise_interval_95,

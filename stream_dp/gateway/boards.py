@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from stream_dp.errors import StateError
-from stream_dp.records.codec import AnyRecord, decode, encode
+from stream_dp.records.codec import AnyRecord, decode, encode, parse
 from stream_dp.records.history import Joiner, cost
 from stream_dp.records.models import Account, PrivacyCost, Refusal, Release
+from stream_dp.records.view_record import ViewRecord
 from stream_dp.windows.durations import format_time
 
 RESUMABLE_MS = 12 * 3_600_000
@@ -200,6 +201,7 @@ class Board:
         audience: the audience.
         topic: first 8 hexadecimal digits of the topic's id on the cluster.
         cells: by window.
+        editions: by number, the records of the view itself.
         offset: of the last record that was read; -1 before the first.
         ready: whether the topic was read up to the end that it had at the start.
         ledgers: by ledger and period, the account and the largest loss of the audience that a record names.
@@ -210,6 +212,7 @@ class Board:
     audience: str
     topic: str
     cells: dict[Window, BoardWindow] = field(default_factory=dict)
+    editions: dict[int, ViewRecord] = field(default_factory=dict)
     offset: int = -1
     ready: bool = False
     bytes_held: int = 0
@@ -228,6 +231,11 @@ class Board:
     """Offset and timestamp of the records that were there at the start, thinned out."""
     _complete_from: int = 0
     """From this offset on every tombstone was read, and is remembered."""
+
+    def edition(self, time_ms: int) -> ViewRecord | None:
+        """Return the record of the edition in effect at a time, or of the first one; None if none is known."""
+        begun = [number for number, one in self.editions.items() if one.edition.first_window_ms <= time_ms]
+        return self.editions.get(max(begun, default=min(self.editions, default=0)))
 
     @property
     def position(self) -> str:
@@ -256,9 +264,13 @@ class Board:
 
     def _taken(self, value: bytes, offset: int, timestamp_ms: int) -> Window | None:
         try:
-            record = decode(value)
+            record = parse(value)
         except StateError:
             self.unreadable += 1
+            return None
+        if isinstance(record, ViewRecord):
+            self.editions[record.edition.number] = record
+        if record is None or isinstance(record, ViewRecord):
             return None
         self._account(record)
         whole = self._joiner.take(record)
@@ -288,9 +300,12 @@ class Board:
             self.ledgers[key] = record.ledger, loss
 
     def _dropped(self, key: bytes | None, offset: int) -> Window | None:
-        """Drop the windows of a key, `<view>/<audience>/<start>[-<end>][/...]`, whose value is null."""
+        """Drop the windows of a key, `<view>/<audience>/<start>[-<end>][/...]`, whose value is null; or an edition."""
+        _, _, *places = (key or b"//").split(b"/")
+        if places[0] == b"view":
+            self.editions = {number: one for number, one in self.editions.items() if str(number).encode() != places[-1]}
         try:
-            start, _, end = (key or b"").split(b"/")[2].partition(b"-")
+            start, _, end = places[0].partition(b"-")
             first, last = int(start), int(end) if end else None
         except (IndexError, ValueError):
             return None

@@ -247,7 +247,7 @@ class Gateway:
     async def _schema(self, request: Request, asked: Asked) -> Response:
         name = asked.one("name") or "record"
         if name not in SCHEMA_NAMES or name == "entry":
-            raise RequestError("bad_request", "name: write record, refusal or a kind")
+            raise RequestError("bad_request", "name: write record, view, refusal or a kind")
         return await respond(request, f"schema-{name}", {JSON: lambda: compact(schema(name))}, {})
 
     async def _sign_in(self, request: Request) -> Response:

@@ -6,7 +6,7 @@ gives each level its own minimum count (specs/lossless 2.9.5, per-level threshol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -75,11 +75,11 @@ class HistogramPlan(KindPlan):
         """The keys that reach the level's minimum count."""
         least = self.minimum_counts[level]
         rows = zip(table.items, column, strict=True)
-        return {
-            "minimum_count": least,
-            "two_sided_from": self.two_sided_from[level],
-            "items": largest_first(row for row in rows if row[1] >= least),
-        }
+        return {**self.limits(level), "items": largest_first(row for row in rows if row[1] >= least)}
+
+    def limits(self, level: int) -> Mapping[str, int]:
+        """The minimum count, and from which count on intervals have two sides."""
+        return {"minimum_count": self.minimum_counts[level], "two_sided_from": self.two_sided_from[level]}
 
     @property
     def two_sided_from(self) -> tuple[int, ...]:

@@ -184,6 +184,10 @@ class KindPlan(ABC):
         """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""
         return None
 
+    def limits(self, level: int) -> Mapping[str, int]:
+        """Return the fields of a record that say how to read a shown count, and follow from the level alone."""
+        return {}
+
     @abstractmethod
     def explain(self, keys_at_worst: str) -> Explanation:
         """The plan in words and numbers.

@@ -19,12 +19,13 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from stream_dp.errors import StateError
 from stream_dp.records.by_kind import RELEASES
 from stream_dp.records.models import SCHEMA_VERSION, LedgerEntry, Part, Refusal, Release, TimeRange
+from stream_dp.records.view_record import ViewRecord
 from stream_dp.windows.encoding import cut
 
 T = TypeVar("T")
 
 AnyRecord = Release | Refusal
-"""A record of any kind."""
+"""A record about a window, of any kind."""
 
 
 def _of_known_kind(refusal: Refusal) -> Refusal:
@@ -35,24 +36,30 @@ def _of_known_kind(refusal: Refusal) -> Refusal:
 
 _REFUSAL: Any = Annotated[Refusal, AfterValidator(_of_known_kind)]
 _RELEASE: Any = Annotated[reduce(or_, RELEASES.values()), Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[_RELEASE | _REFUSAL, Field(discriminator="type")])
+_ADAPTER: TypeAdapter[AnyRecord | ViewRecord] = TypeAdapter(
+    Annotated[_RELEASE | _REFUSAL | ViewRecord, Field(discriminator="type")]
+)
 _ENTRIES: TypeAdapter[LedgerEntry] = TypeAdapter(LedgerEntry)
 _SCHEMAS: Mapping[str, tuple[str, TypeAdapter[Any]]] = {
     "record": ("Record of a topic <application>.releases.<view>.<audience>", _ADAPTER),
     **{kind: (release.title, TypeAdapter(release)) for kind, release in RELEASES.items()},
     "refusal": ("Refusal of a release", TypeAdapter(_REFUSAL)),
+    "view": ("Record of a view", TypeAdapter(ViewRecord)),
     "entry": ("Entry of the operators' topic <application>-accounts", _ENTRIES),
 }
 SCHEMA_NAMES = tuple(_SCHEMAS)
+ABOUT_WINDOWS = "release", "refusal"
+"""The types of records that are about a window."""
+_TYPES = *ABOUT_WINDOWS, "view"
 _REFUSED = b"/refusal"
 
 
-def encode(record: AnyRecord | LedgerEntry) -> bytes:
+def encode(record: AnyRecord | ViewRecord | LedgerEntry) -> bytes:
     """Return a record or an entry as published: JSON in UTF-8, compact, keys sorted. Equal ones give equal bytes."""
     return _json(record.model_dump(mode="json", exclude_none=True))
 
 
-def encode_parts(record: AnyRecord, most: int) -> Sequence[tuple[bytes, bytes]]:
+def encode_parts(record: AnyRecord | ViewRecord, most: int) -> Sequence[tuple[bytes, bytes]]:
     """Return a record with its key, as `encode` and `topic_key` have them; in several parts where it is large.
 
     Args:
@@ -81,13 +88,31 @@ def _json(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> AnyRecord:
+def parse(data: bytes) -> AnyRecord | ViewRecord | None:
     """Return the record that `encode` wrote, here or in a later stream-dp of this schema version.
+
+    Returns:
+        The record; None if its `type` is not known here: readers pass over it.
 
     Raises:
         StateError: not a record of this schema version, or of a kind that is not known here.
     """
+    with suppress(msgspec.DecodeError):
+        if _typed(data).type not in _TYPES:
+            return None
     return _decoded(_ADAPTER, data, "a release record")
+
+
+def decode(data: bytes) -> AnyRecord:
+    """Return the release or refusal in a message that holds one.
+
+    Raises:
+        StateError: not a record of this schema version, or of a kind that is not known here; or of another type.
+    """
+    record = parse(data)
+    if not isinstance(record, Release | Refusal):
+        raise StateError("not a release or a refusal")
+    return record
 
 
 def decode_entry(data: bytes) -> LedgerEntry:
@@ -120,9 +145,10 @@ def _check_version(data: bytes, what: str) -> None:
 
 
 class Versioned(msgspec.Struct, frozen=True):
-    """Field of every record and entry in every version, now and later."""
+    """Fields of every record and entry in every version, now and later."""
 
     schema_version: int
+    type: str = ABOUT_WINDOWS[0]
 
 
 class Outline(msgspec.Struct, frozen=True):
@@ -135,6 +161,12 @@ class Outline(msgspec.Struct, frozen=True):
     window: OutlinedWindow
 
 
+def _typed(data: bytes) -> Versioned:
+    """Return the type of a record, if it is of this schema version."""
+    found = msgspec.json.decode(data, type=Versioned)
+    return found if found.schema_version == SCHEMA_VERSION else Versioned(found.schema_version)
+
+
 class OutlinedWindow(msgspec.Struct, frozen=True):
     """The window a record is about."""
 
@@ -142,31 +174,39 @@ class OutlinedWindow(msgspec.Struct, frozen=True):
     end_ms: int
 
 
-def outline(data: bytes) -> Outline:
-    """Return the outline of a record that `encode` wrote.
+def outline(data: bytes) -> Outline | None:
+    """Return the outline of a record that `encode` wrote; None if it is not about a window, whatever its type.
 
     Raises:
         StateError: not a record of this schema version.
     """
     try:
-        return msgspec.json.decode(data, type=Outline)
+        return None if _typed(data).type not in ABOUT_WINDOWS else msgspec.json.decode(data, type=Outline)
     except msgspec.DecodeError as error:
         _check_version(data, "a release record")
         raise StateError(f"not a release record: {error}") from None
 
 
-def topic_key(record: AnyRecord) -> bytes:
+def topic_key(record: AnyRecord | ViewRecord) -> bytes:
     """Return the Kafka key of a record: compaction keeps the newest release and the newest refusal of a window.
 
     A refusal has a key of its own: it must not displace the release that readers already have. So has each part of a
     release behind the first. The length of windows that are made of panes may change: their keys name the end as well.
+    The record of a view has a key for each edition.
     """
+    if isinstance(record, ViewRecord):
+        return view_key(record.view, record.audience, record.edition.number)
     key = _window_key(
         record.view, record.audience, record.window, ends=record.panes is not None or record.blocks is not None
     )
     if isinstance(record, Refusal):
         return key + _REFUSED
     return part_key(key, record.part.number if record.part is not None else 1)
+
+
+def view_key(view: str, audience: str, edition: int) -> bytes:
+    """Return the Kafka key of the record of an edition of a view: compaction keeps the newest."""
+    return f"{view}/{audience}/view/{edition}".encode()
 
 
 def record_keys(view: str, audience: str, window: TimeRange, *, ends: bool, parts: int, refused: bool) -> list[bytes]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from stream_dp.accounting import Cost
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import PrivacyCost, Refusal, Release
+from stream_dp.records.view_record import ViewRecord
 
 _Window = tuple[str, str, int, int]
 """View, audience, start and end."""
@@ -27,16 +28,18 @@ class Joiner:
     _windows: dict[_Window, dict[int, dict[int, Release]]] = field(default_factory=dict)
     """By revision the parts that were read, by number."""
 
-    def take(self, record: AnyRecord) -> AnyRecord | None:
+    def take(self, record: AnyRecord | ViewRecord | None) -> AnyRecord | None:
         """Add a record as it was read from a topic.
 
         Returns:
             The record that is whole with it: itself, or the release of which it is the last part that was missing.
-            None if parts are missing still.
+            None if parts are missing still, or it is not about a window.
         """
-        window = record.view, record.audience, record.window.start_ms, record.window.end_ms
+        if record is None or isinstance(record, ViewRecord):
+            return None
         if not isinstance(record, Release):
             return record
+        window = record.view, record.audience, record.window.start_ms, record.window.end_ms
         if record.part is None:
             self._forget(window, record.revision)
             return record
@@ -89,11 +92,22 @@ class History:
 
     seen: dict[tuple[str, str], dict[tuple[int, int], Seen]] = field(default_factory=dict)
     newest: AnyRecord | None = None
-    """The record that was taken last."""
+    """The record about a window that was taken last."""
+    views: dict[tuple[str, str], ViewRecord] = field(default_factory=dict)
+    """By view and audience: the record of the view, of its newest edition."""
     _joiner: Joiner = field(default_factory=Joiner)
 
-    def take(self, record: AnyRecord) -> Seen | None:
-        """Add a record; None if it is an old one, or a part of a release of which others are missing."""
+    def take(self, record: AnyRecord | ViewRecord | None) -> Seen | None:
+        """Add a record as `parse` returns it.
+
+        Returns:
+            The records of its window. None if it is an old one, a part of a release of which others are missing, or not
+            about a window.
+        """
+        if isinstance(record, ViewRecord):
+            known = self.views.setdefault((record.view, record.audience), record)
+            if known.edition.number <= record.edition.number:
+                self.views[record.view, record.audience] = record
         whole = self._joiner.take(record)
         if whole is None:
             return None

@@ -4,7 +4,8 @@ A record is closed: a field that is not here, or in the model of its kind, is ne
 fields, at any level, without which what is here stays true; readers pass over what they do not know. Everything else
 raises `SCHEMA_VERSION`: a field that goes, gets another name, form or meaning, or may be absent where it was always
 there; a further value of a field that names one of several; a new entry of a price, since sums without it would be too
-small. A new kind raises nothing: a topic has one kind, and only readers of that topic have to know it.
+small. A new kind raises nothing: a topic has one kind, and only readers of that topic have to know it. Nor does a new
+`type` of record: readers pass over those that they do not know.
 
 As long as nothing is refused, a record is a function of what its own audience was released, and of the configuration
 and the grants: `privacy` adds up the costs of the audience's own releases. What the ledger paid and has left depends on
@@ -233,7 +234,8 @@ class Publication(PublicRecord):
         ge=1,
         description="Number of the edition of the view that the window was made with, 1 for the one that it began "
         "with. An operator may change them while it runs: levels, bounds, the length of windows, even the kind. Each "
-        "window is made with one edition, which every revision of it names.",
+        "window is made with one edition, which every revision of it names. The record of type `view` with this number "
+        "describes it: what is counted, and which inputs are neighbours.",
     )
     audience: str = Field(description="The group of readers this record is for.")
     window: TimeRange = Field(description="The window the record is about.")
@@ -252,7 +254,6 @@ class Publication(PublicRecord):
         "and a level is paid for once for all of them; `window` ends with the pane.",
     )
     revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")
-    neighbours: str = Field(description="Neighbouring inputs, which the guarantee makes hard to tell apart, in words.")
     ledger: Account = Field(description="The account it is charged to.")
     privacy: PeriodPrivacyLoss = Field(description="Cumulative privacy loss of this audience, alone.")
 

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
 from stream_dp.exact.bits import Entropy
+from stream_dp.releases.announcements import ANNOUNCEMENT_MS, Announcements
 from stream_dp.releases.clearances import SharpeningRequests
 from stream_dp.releases.expiry import Retention
 from stream_dp.releases.keyring import KeyRing
@@ -92,6 +93,7 @@ class ReleaseEngine:
         self._lost = lost
         self._releasing = Releasing(state, RecordBuilder(destinations), lost=lost, entropy=entropy, lists=lists)
         self._retention = Retention(state, destinations)
+        self._announcements = Announcements(state, destinations)
         self._unlocks = Unlocks(state)
         self._leftover = Leftover(state)
         self._requests: list[SharpeningRequests] = [state.clearances, self._unlocks, self._leftover]
@@ -126,9 +128,13 @@ class ReleaseEngine:
         state, declare_lost = self._state, self._destinations.declare_lost
         yield from state.load(rows, published, declare_lost, now_ms, accept_loss=accept_loss)
         over = self._unlocks.load()
+        yield from self._announcements.waiting()  # before the releases that they are about
         for view in self.views:
             yield from self._settle_view(view)
             self._lost.check(view, state.marks[view.name].next_ms)
+        if announced := self._announcements.load(self._retention.oldest):
+            yield Commit(announced)
+            yield from self._announcements.waiting()
         aged = state.aged()
         if changed := [*over, *self._leftover.load(), *state.clearances.carry_out(now_ms), *aged]:
             yield Commit(changed)
@@ -226,7 +232,11 @@ class ReleaseEngine:
             yield from self._releasing.release(view, start)
             over.append((view, start))
         if not over and (past := next(filter(self._retention.is_over, self.views), None)) is not None:
-            yield from self._retention.expire(past, state.slots.after(state.last_slot(past) + 1))
+            slot = state.slots.after(state.last_slot(past) + 1)
+            yield from self._retention.expire(past, slot)
+            if announced := self._announcements.expire(past.name, self._retention.oldest[past.name]):
+                yield Commit(announced)
+                yield Leave(past.name, ANNOUNCEMENT_MS, slot)
         elif not over:
             yield from self._sharpen()
         if over and (aged := state.aged()):

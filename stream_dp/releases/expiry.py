@@ -50,26 +50,29 @@ EXPIRED_AT_ONCE = 8
 
 
 class Retention:
-    """Retention of one partition: finds the windows that are past it."""
+    """Retention of one partition: finds the windows that are past it.
+
+    Attributes:
+        oldest: by view, no window before this one has still to be marked.
+    """
 
     def __init__(self, state: PartitionState, destinations: Destinations) -> None:
         """Set up the retention; it knows of the windows of a view behind `begin`."""
         self._state = state
         self._destinations = destinations
-        self._oldest: dict[str, int] = {}
-        """By view: no window before this one has still to be marked."""
+        self.oldest: dict[str, int] = {}
 
     def begin(self, view: ViewPlan, oldest_ms: int) -> None:
         """Take note of the first stored window of a view that is not marked, the next one if there is none."""
-        self._oldest[view.name] = oldest_ms
+        self.oldest[view.name] = oldest_ms
 
     def is_over(self, view: ViewPlan) -> bool:
         """Return True if a window of the view may have to be marked."""
-        return self._oldest[view.name] < self._horizon(view)
+        return self.oldest[view.name] < self._horizon(view)
 
     def due_ms(self, view: ViewPlan) -> int | None:
         """When the next window of a view that was taken out expires by the wall clock, None if none does."""
-        mark, oldest, shape = self._state.marks[view.name], self._oldest[view.name], view.window.shape
+        mark, oldest, shape = self._state.marks[view.name], self.oldest[view.name], view.window.shape
         if not view.is_removed or oldest >= min(mark.published_ms, mark.next_ms):
             return None
         return shape.end(shape.first_from(oldest + view.window.kept_ms + 1))
@@ -95,15 +98,15 @@ class Retention:
         name, horizon = view.name, self._horizon(view)
         changed: list[Change] = []
         leaving: list[Effect] = []
-        found = stored_windows(name, self._state.rows, self._oldest[name], horizon)
-        self._oldest[name] = horizon
+        found = stored_windows(name, self._state.rows, self.oldest[name], horizon)
+        self.oldest[name] = horizon
         for start, row in islice(found, EXPIRED_AT_ONCE):
             tombstones = self._tombstones(view, start, row)
             row.expires, row.key_id = True, ""
             changed += leave(view, start, row, slot_ms, tombstones)
             changed.append((window_key(WINDOW, name, start), encode(row)))
             leaving.append(Leave(name, start, row.outbox[-1].slot_ms))
-            self._oldest[name] = view.window.shape.next(start) if len(leaving) == EXPIRED_AT_ONCE else horizon
+            self.oldest[name] = view.window.shape.next(start) if len(leaving) == EXPIRED_AT_ONCE else horizon
         if changed:
             yield Commit(changed)
             yield from leaving

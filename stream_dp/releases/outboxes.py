@@ -10,6 +10,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from stream_dp.config.plan import ViewPlan
+from stream_dp.releases.announcements import ANNOUNCEMENT_MS, AnnouncedRow, settled_announcements, unsent
 from stream_dp.releases.expiry import finished
 from stream_dp.releases.partition_state import PartitionState
 from stream_dp.releases.pieces import RecordRow, forgotten_records, stored_records, waiting_records
@@ -53,6 +54,8 @@ class Outboxes:
         """A heap of (slot, start of the window, definition): those of former definitions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
+        self._announced: dict[bytes, AnnouncedRow] = {}
+        """By row: the record of a view that was published and is not settled."""
         self._late: set[tuple[str, int]] = set()
         """Those of them that left at a later slot than their own."""
         self._held: list[tuple[int, int, str]] = []
@@ -87,6 +90,12 @@ class Outboxes:
         return self._published_at(slot_ms, list(due), rows)
 
     def _published_at(self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows) -> Step:
+        found = (unsent(view, rows).items() for view, start in windows if start == ANNOUNCEMENT_MS)
+        fresh = {key: row for those in found for key, row in those if self._announced.get(key) != row}
+        if fresh:
+            yield Publish([row.message for row in fresh.values()], slot_ms)
+            self._announced |= fresh
+        windows = [window for window in windows if window[1] != ANNOUNCEMENT_MS]
         late: Counter[str] = Counter()
         batch: list[Message] = []
         size = 0
@@ -148,7 +157,7 @@ class Outboxes:
     @property
     def published(self) -> bool:
         """True if something was published that still stands in its outbox."""
-        return bool(self._published)
+        return bool(self._published or self._announced)
 
     def settle(self, rows: Rows) -> Step:
         """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most.
@@ -177,6 +186,11 @@ class Outboxes:
         ]
         if expired:
             yield from finished(expired, rows)
+        announced, self._announced = self._announced, {}
+        if behind := [*settled_announcements(announced, rows)]:
+            yield Commit(behind)
+        if not settled:
+            return
         yield Commit([counted(late, rows), *changed, *left])  # in this order: no outbox stands without its records
         for window, number in settled.items():
             if self._published[window] == number:

@@ -12,7 +12,6 @@ from stream_dp.kinds.sealing import SealedTable
 from stream_dp.records.by_kind import RELEASES
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, entry_key
 from stream_dp.records.models import (
-    NEIGHBOURS,
     SCHEMA_VERSION,
     Account,
     AccountPart,
@@ -170,7 +169,6 @@ class Revision:
             "revision": self.number,
             "level": Level(name=at.name, epsilon=Amount.up(at.epsilon * (self.panes or 1))),
             "ledger": self.ledger,
-            "neighbours": NEIGHBOURS,
         }
 
 
@@ -290,7 +288,7 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
         population=ledger.population,
         period=_interval(ledger.periods.interval(start_ms)),
         budget=PrivacyCost.spent(ledger.total),
-        parts=_parts(ledger),
+        parts=account_parts(ledger),
     )
 
 
@@ -315,7 +313,8 @@ def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any
     return {"edition": view.edition(last_ms).number, "window": window, "panes": panes, "blocks": None}
 
 
-def _parts(ledger: LedgerPlan) -> AccountParts | None:
+def account_parts(ledger: LedgerPlan) -> AccountParts | None:
+    """Return the parts of a ledger's budget, None if it has none."""
     found = {
         name: AccountPart(epsilon=Amount.up(part.epsilon), slack=Amount.up(part.slack), budget=Amount.up(part.cap))
         for name, part in ledger.parts.items()

@@ -12,6 +12,7 @@
 | `s` population, period | `accounts.SharesRow`: what of it was kept for each view when the period began |
 | `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` population, period, call | what is reserved for a `Call` |
+| `i` view, edition, audience | `announcements.AnnouncedRow`: the record of a view, and whether it was published |
 | `c` audience | `clearances.ClearanceRow`: the grants of an audience |
 | `u` view | `unlocks.UnlockRow`: how far its windows were unlocked by their age |
 | `y` view | `unlocks.LeftoverRow`: how far what its ledger has left was spent on it |
@@ -38,7 +39,7 @@ from stream_dp.windows.views import view_of
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
-UNLOCK, LEFTOVER, SHARES = b"u", b"y", b"s"
+UNLOCK, LEFTOVER, SHARES, ANNOUNCED = b"u", b"y", b"s", b"i"
 
 Change = tuple[bytes, bytes | None]
 """A row to store, or to delete."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import filterfalse
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -20,7 +21,7 @@ from stream_dp.control.editions import next_record
 from stream_dp.control.grant_records import Grant
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import Entropy
-from stream_dp.records.codec import AnyRecord, decode
+from stream_dp.records.codec import AnyRecord, decode, outline
 from stream_dp.records.history import Joiner
 from stream_dp.releases.accounts import read_ledgers
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, wall_clock_ms
@@ -188,17 +189,22 @@ class Application:
         return found
 
     async def published(self, view: str) -> dict[str, list[bytes]]:
-        """The records of a view as they were published, by audience, repetitions left out.
+        """The releases and refusals of a view as they were published, by audience, repetitions left out.
 
         A record that a worker published again after a crash counts once; one with other bytes counts anew.
         """
+        found = await self._public(view)
+        return {name: list(dict.fromkeys(filter(outline, values))) for name, values in found.items()}
+
+    async def described(self, view: str) -> dict[str, list[bytes]]:
+        """The records of a view itself as they were published, by audience, repetitions included."""
+        return {name: [*filterfalse(outline, values)] for name, values in (await self._public(view)).items()}
+
+    async def _public(self, view: str) -> dict[str, list[bytes]]:
         topics = Topics.of(self.plan)
         by_audience = {audience: topics.release(view, audience) for audience in self.plan.views[view].audiences}
         rows = await self.read_all(by_audience.values())
-        return {
-            audience: list(dict.fromkeys(value for _, value in rows[topic] if value is not None))
-            for audience, topic in by_audience.items()
-        }
+        return {name: [value for _, value in rows[topic] if value is not None] for name, topic in by_audience.items()}
 
     async def releases(self, view: str) -> dict[str, list[AnyRecord]]:
         """Return the decoded records of `published`, releases in parts put together."""

@@ -36,7 +36,8 @@ async def standing(app: Application) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for audience in view.audiences:
         last = dict(await app.read(Topics.of(app.plan).release(view.name, audience)))
-        starts = (outline(value).window.start_ms for value in last.values() if value is not None)
+        shown = (outline(value) for value in last.values() if value is not None)
+        starts = (what.window.start_ms for what in shown if what is not None)
         found[audience] = {(start - start_of(view)) // MINUTE for start in starts}
     return found
 

@@ -274,7 +274,7 @@ class Desk:
             if value is None:
                 continue
             (*_, view, audience), what = topic.split("."), outline(value)
-            if (definition := self.definition(view, what.edition)) is not None:
+            if what is not None and (definition := self.definition(view, what.edition)) is not None:
                 found.setdefault(definition.name, []).append(Shown.of(definition, audience, what))
         return found
 
@@ -326,7 +326,7 @@ class Desk:
     def records(self, view: str, audience: str) -> list[AnyRecord]:
         """Everything published, in order; releases in parts put together."""
         topic, joiner = release_topic(view, audience), Joiner()
-        sent = [decode_record(one.value) for one in self.machine.sent if one.topic == topic and one.value is not None]
+        sent = [decode_record(one.value) for one in self.published() if one.topic == topic and one.value is not None]
         return [whole for record in sent if (whole := joiner.take(record)) is not None]
 
     def record(self, view: str, audience: str, start: int) -> Release:
@@ -351,7 +351,12 @@ class Desk:
         ][-1]
 
     def published(self) -> list[Message]:
-        return [message for message in self.machine.sent if message.topic.startswith("shop.releases.")]
+        """What was published about windows, tombstones too."""
+        return [one for one in self.machine.sent if one.topic.startswith("shop.releases.") and not is_about_view(one)]
+
+    def described(self) -> list[Message]:
+        """The records of views that were published, tombstones too."""
+        return [message for message in self.machine.sent if is_about_view(message)]
 
     def ledger(self, start: int = 0, view: str = "pages") -> Ledger:
         """The ledger of the period of a window."""
@@ -369,6 +374,11 @@ class Desk:
 
     def row(self, view: str, start: int) -> WindowRow:
         return decode(WindowRow, self.machine.rows[window_key(WINDOW, view, start)])
+
+
+def is_about_view(message: Message) -> bool:
+    """Whether a message is the record of a view, or takes one back."""
+    return b"/view/" in (message.key or b"")
 
 
 def promise_of(record: AnyRecord) -> PromiseRow:
@@ -426,6 +436,7 @@ class Standing:
         if message.value is not None:
             *_, view, audience = message.topic.split(".")
             what = outline(message.value)
+            assert what is not None
             asked = self._desk.definition(view, what.edition) or self._views[view]
             self._views[view] = asked
             shown = Shown.of(asked, audience, what)
@@ -495,6 +506,8 @@ class Auditor:
     left: dict[bytes, Cost] = field(default_factory=dict)
     """By ledger: what the newest entry says is left."""
     standing: Standing = field(init=False)
+    described: set[tuple[str, int]] = field(default_factory=set)
+    """By topic and edition: the records of views that readers have."""
     checked: dict[bytes, bytes] = field(default_factory=dict)
     """The rows of the ledgers at the last point; nothing is to be checked anew until they or the records change."""
 
@@ -504,7 +517,11 @@ class Auditor:
     def __call__(self) -> None:
         machine = self.desk.machine
         sent = machine.sent[self.seen :]
-        public = [message for message in sent if message.topic.startswith("shop.releases.")]
+        for message in filter(is_about_view, sent):
+            place = message.topic, int((message.key or b"").rpartition(b"/")[2])
+            self.described.discard(place)
+            self.described |= {place} if message.value is not None else set()
+        public = [one for one in sent if one.topic.startswith("shop.releases.") and not is_about_view(one)]
         news = [message for message in public if message.value is not None]
         self.seen = len(machine.sent)
         for message in public:
@@ -541,6 +558,7 @@ class Auditor:
         assert message.key == topic_key(record)
         assert len(message.key) + len(message.value) <= MESSAGE_BYTES
         assert self.bytes_of.setdefault(same, message.value) == message.value, "a record was published with other bytes"
+        assert (message.topic, record.edition) in self.described, "a record was published before that of its edition"
         place = message.topic, record.type, record.window.start_ms, record.window.end_ms
         assert record.revision >= self.revisions.get(place, 0), "an older revision was published behind a newer one"
         self.revisions[place] = record.revision

@@ -28,8 +28,9 @@ from stream_dp.errors import StateError, StreamDPError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.history import History, Seen, cost
-from stream_dp.records.models import LedgerEntry
+from stream_dp.records.models import LedgerEntry, Refusal, Release
 from stream_dp.records.statement import read_statements
+from stream_dp.records.view_record import ViewRecord
 from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.localkafka.jars import cache_folder
@@ -304,9 +305,9 @@ class DemoState:
     _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
     """The same of every entry."""
 
-    def take(self, record: AnyRecord) -> None:
+    def take(self, record: AnyRecord | ViewRecord | None) -> None:
         """Add a record."""
-        if self.published.take(record) is not None:
+        if self.published.take(record) is not None and isinstance(record, Release | Refusal):
             self.records += 1
             self._read.add((record.view, record.window.start_ms, record.audience, record.revision))
 

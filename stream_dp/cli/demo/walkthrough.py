@@ -33,7 +33,8 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Grant
 from stream_dp.errors import StateError
 from stream_dp.operations.settings import Wish, draft, post_change, rollout, tuned
-from stream_dp.records.codec import decode, decode_entry
+from stream_dp.records.codec import decode_entry, parse
+from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Client, connect
 from stream_dp.runtime.kafka.control_topic import write_grant
@@ -358,8 +359,9 @@ class Walkthrough:
             if record.topic == topics.accounts:
                 state.take_entry(decode_entry(record.value))
                 continue
-            state.take(decode(record.value))
-            if not state.feed.opened.is_set():
+            found = parse(record.value)
+            state.take(found)
+            if isinstance(found, Release) and not state.feed.opened.is_set():
                 state.first_release = time.monotonic()
                 state.feed.opened.set()
 

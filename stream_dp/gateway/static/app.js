@@ -165,7 +165,7 @@ function told(name, one, old) {
 function newest(name, one) {
   const view = mine().find(each => each.view === name);
   if (!view || (view.newest && end(view.newest) > one.end)) return;
-  Object.assign(view, {newest: {start: iso(one.start), end: iso(one.end)}, noise_interval_95: one.release?.noise_interval_95 ?? null});
+  Object.assign(view, {newest: {start: iso(one.start), end: iso(one.end)}, noise_interval_95: one.release?.noise_interval_95 ?? null, next_due: dueBehind(view, one)});
 }
 
 const end = newest => Date.parse(typeof newest === 'string' ? newest : newest.window?.end ?? newest.end);
@@ -253,10 +253,16 @@ function page(view, windows, at, next) {
 // When the next window is due, where the gateway says so. Why it is late cannot be known to a reader.
 function due({next_due: text}) {
   if (!text) return null;
-  return muted(`The next window ${Date.parse(text) < Date.now() ? 'was' : 'is'} due at ${moment(Date.parse(text))}.`);
+  return muted(`The next window ${Date.parse(text) + 10_000 < Date.now() ? 'was' : 'is'} due at ${moment(Date.parse(text))}.`);
 }
 
-const first = view => [h('h1', {}, view.title), card('No window yet', h('p', {}, 'The first window has not ended yet, or it is not released yet. It will appear here.'), due(view))];
+// When the window behind one is due, where windows have one length.
+function dueBehind({next_due: text, record}, one) {
+  const {every_ms: every, grace_ms: grace} = record?.window ?? {};
+  return text && every ? iso(Math.max(Date.parse(text), one.end + every + grace)) : null;
+}
+
+const first = view => [h('h1', {}, view.title), view.record && h('p', {class: 'lead-in'}, part.counted(view, view.kind, view.record.ledger.population)), card('No window yet', h('p', {}, 'The first window has not ended yet, or it is not released yet. It will appear here.'), due(view))];
 const absent = () => card('Nothing at this address', h('p', {}, 'There is nothing here that you may read. Choose a view, or use a token.'), h('p', {}, h('a', {href: '#/'}, 'To the views')));
 function nothing() {
   state.views = state.views.filter(view => view !== current());

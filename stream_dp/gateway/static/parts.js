@@ -17,12 +17,18 @@ export const STATES = {
   refused: ['×', 'refused'], sharper_refused: ['–', 'released; a more precise version was refused'], lost: ['!', 'lost'],
 };
 
+export function counted({unit, record}, kind, population) {
+  const item = record?.item_meaning ? ` A key is ${record.item_meaning}.` : '';
+  const whom = population === unit ? ' Noise protects each single one of them.' : ` Noise protects each single one of these: ${population}.`;
+  return h('span', {class: 'muted'}, SAYS[kind]?.(unit) ?? '', item, whom);
+}
+
 export function head(view, one) {
   const {release, before} = one, record = release ?? one.refusal, half = release?.noise_interval_95;
   const chip = (text, tone = '') => h('span', {class: `chip ${tone}`}, text);
   return [h('h1', {}, view.title),
     h('p', {class: 'lead-in'}, h('strong', {}, span(one)), ` (${record.kind === 'running' ? 'the first ' : ''}${length(one)}). `,
-      h('span', {class: 'muted'}, SAYS[record.kind]?.(view.unit) ?? '', record.ledger.population === view.unit ? ' Noise protects each single one of them.' : ` Noise protects each single one of these: ${record.ledger.population}.`)),
+      counted(view, record.kind, record.ledger.population)),
     h('div', {class: 'chips'},
       release && chip(`Each count ±${num(half)}, 95 % sure`),
       before && chip(`More precise than before: ±${num(half)}, was ±${num(before.half)}`, 'good'),

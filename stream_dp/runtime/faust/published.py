@@ -60,27 +60,29 @@ async def read_published(
         told = dict.fromkeys(left, 0)
         async for record in client.follow(left, until_end=True, last=last):
             found[record.topic].pop(record.key, None)
-            if record.value is not None:
-                view, audience = places[record.topic]
-                found[record.topic][record.key] = _shown(record, asked[view], audience)
+            view, audience = places[record.topic]
+            if record.value is not None and (shown := _shown(record, asked[view], audience)) is not None:
+                found[record.topic][record.key] = shown
                 told[record.topic] += 1
         if last is None:
             break
         left = [place for place in left if told[place] < NEWEST and last < ends[TP(place, 0)]]
         last *= _FURTHER
-    shown: dict[str, set[Shown]] = {one.name: set() for some in asked.values() for one in some}
+    told_of: dict[str, set[Shown]] = {one.name: set() for some in asked.values() for one in some}
     for here in found.values():
         for definition, one_shown in here.values():
-            shown[definition].add(one_shown)
-    return shown
+            told_of[definition].add(one_shown)
+    return told_of
 
 
-def _shown(record: Any, asked: Sequence[ViewPlan], audience: str) -> tuple[str, Shown]:
-    """Definition of a view that a record was made with, and what it shows."""
+def _shown(record: Any, asked: Sequence[ViewPlan], audience: str) -> tuple[str, Shown] | None:
+    """Definition of a view that a record was made with, and what it shows; None if it is not about a window."""
     try:
         what = outline(record.value)
     except StateError as error:
         raise StateError(f"topic {record.topic}, offset {record.offset}: {error}") from None
+    if what is None:
+        return None
     definition = _definition(what.edition, asked)
     return definition.name, Shown.of(definition, audience, what)
 

@@ -98,6 +98,11 @@ class Calendar(Shape):
         return cls(unit_of(settings.size) or CalendarUnit.DAY, settings.zone or UTC_ZONE)
 
     @property
+    def settings(self) -> Settings:
+        """Settings that ask for it."""
+        return Settings(self.unit, zone=self.zone)
+
+    @property
     def _table(self) -> _Table:
         return _table(self.unit, self.zone)
 

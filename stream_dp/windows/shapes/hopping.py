@@ -68,6 +68,11 @@ class Hopping(Even):
         return cls(settings.size_ms, settings.step or settings.size_ms, settings.origin_ms)
 
     @property
+    def settings(self) -> Settings:
+        """Settings that ask for it."""
+        return Settings(self.length_ms, self.step_ms, start_ms=self.origin_ms)
+
+    @property
     def grid(self) -> Tiling:
         """From one start to the next."""
         return Tiling(self.step_ms, self.origin_ms)

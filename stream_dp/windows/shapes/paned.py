@@ -70,6 +70,11 @@ class Paned(OfPanes):
         return panes if pane == size == step else cls(panes, size, step)
 
     @property
+    def settings(self) -> Settings:
+        """Settings that ask for it."""
+        return Settings(self.window_ms, self.every_ms, self.pane.length_ms, self.pane.origin_ms)
+
+    @property
     def paid(self) -> Tiling:
         """The panes, each by itself."""
         return self.pane

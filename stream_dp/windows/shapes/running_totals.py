@@ -111,6 +111,11 @@ class Running(OfPanes):
         return cls(Tiling(pane, origin), Tiling(settings.size_ms, origin))
 
     @property
+    def settings(self) -> Settings:
+        """Settings that ask for it."""
+        return Settings(self.windows.length_ms, pane=self.pane.length_ms, start_ms=self.windows.origin_ms, totals=True)
+
+    @property
     def released(self) -> Tiling:
         """Shape of the windows that the totals are of."""
         return self.windows

@@ -71,6 +71,11 @@ class Settings:
         return self.start_ms or 0
 
     @property
+    def every_ms(self) -> int:
+        """From one release to the next, of a shape whose windows have one length."""
+        return (self.pane if self.totals else self.step) or self.size_ms
+
+    @property
     def size_ms(self) -> int:
         """Length of a window, of a shape whose windows have one length."""
         assert isinstance(self.size, int)  # noqa: S101 - a calendar claims the others, or has faults
@@ -160,6 +165,11 @@ class Shape(ABC):
     @abstractmethod
     def words(self) -> str:
         """Its length as text: "1h", "1mo in Europe/Berlin"."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Settings:
+        """Settings that ask for it."""
 
     @property
     def since(self) -> str:

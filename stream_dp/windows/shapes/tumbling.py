@@ -103,6 +103,11 @@ class Tiling(Even):
         """Return the tiling that the first window is one of."""
         return cls(settings.size_ms, settings.origin_ms)
 
+    @property
+    def settings(self) -> Settings:
+        """Settings that ask for it."""
+        return Settings(self.length_ms, start_ms=self.origin_ms)
+
     @classmethod
     def of(cls, interval: Interval) -> Tiling:
         """Return the tiling that an interval is one of."""

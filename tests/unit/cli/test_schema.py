@@ -14,7 +14,7 @@ def test_schema_of_every_record_is_the_default() -> None:
     result = CliRunner().invoke(schema, [])
     assert result.exit_code == 0
     assert json.loads(result.stdout) == records.schema("record")
-    assert set(json.loads(result.stdout)["discriminator"]["mapping"]) == {"release", "refusal"}
+    assert set(json.loads(result.stdout)["discriminator"]["mapping"]) == {"release", "refusal", "view"}
 
 
 @pytest.mark.parametrize("name", records.SCHEMA_NAMES)

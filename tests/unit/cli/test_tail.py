@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from stream_dp.cli.tail_command import Screen, record_line
-from stream_dp.config.plan import Plan
+from stream_dp.config.plan import Plan, ViewWords
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, topic_key
+from stream_dp.records.view_record import ViewRecord
+from stream_dp.releases.announcements import view_record
 from stream_dp.runtime.embedded import MemoryLog
 from tests.support.schemas import later
 from tests.support.sealing import minimum_counts
@@ -20,7 +23,7 @@ DAY_MS = 86_400_000
 TOPIC = "visits.releases.pages.public"
 
 
-def publish(log: MemoryLog, *records: AnyRecord) -> None:
+def publish(log: MemoryLog, *records: AnyRecord | ViewRecord) -> None:
     log.create(TOPIC, 1)
     for record in records:
         log.append(TOPIC, 0, topic_key(record), encode(record))
@@ -53,6 +56,27 @@ def test_pipe_gets_a_line_for_each_record(call: Make, visits_file: Path, log: Me
         "1970-01-01 revision 1: coarse, epsilon 1/3, ±9; home 60, faq 55; period total epsilon 1/3, delta 1e-6",
         "1970-01-02 revision 1: coarse, epsilon 1/3, ±9; nothing shown; period total epsilon 1/3, delta 1e-6",
     ]
+
+
+def test_a_line_above_says_what_is_counted(
+    call: Make, visits_file: Path, log: MemoryLog, release: Make, visits: Plan
+) -> None:
+    words = ViewWords("Pages", "people", "a page of the site")
+    view = replace(visits.views["pages"].begun(0), words=words)
+    about = view_record(view, view.editions[0], "public")
+    publish(log, about, release({"home": 60}))
+    log.append(TOPIC, 0, b"pages/public/later", b'{"schema_version":1,"type":"later"}')
+    line = (
+        "Pages: counts people, histogram of windows of 1d, edition 1 from 1970-01-01 on. An item is a page of the site."
+    )
+    said = call("tail", visits_file, "pages", "public", "--until-end").out.splitlines()
+    assert (said[0], len(said)) == (line, 2)
+    assert (
+        len(call("tail", visits_file, "pages", "public", "--until-end", "--window", "1970-01-01").out.splitlines()) == 2
+    )
+    board = Screen(visits.views["pages"], TOPIC)
+    board.history.take(about)
+    assert line in screen(board, 140)
 
 
 @pytest.mark.parametrize("asked", ["1970-01-02", "1970-01-02T13:07:00Z"])

@@ -77,6 +77,9 @@ views:
     unlock: {public: [{level: detailed, after: 7d}]}
     sharpen: {audience: public, level: detailed, reserve: "1/4", every: 1d}
     retention: 21d
+    title: Busiest destinations
+    unit: aircraft
+    item_meaning: the airport of arrival
     buckets: 8
     noise: discrete-laplace
   busiest:

@@ -7,14 +7,18 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_dp.config.plan import Plan, ViewWords
 from stream_dp.gateway.routes import Gateway
 from stream_dp.gateway.tokens import RequestRate, revoke_token
 from stream_dp.gateway.web import SECURITY
+from stream_dp.records.codec import encode, topic_key
+from stream_dp.releases.announcements import view_record
 from tests.support.gateway import NOW, ask, gateway_of, token_of
 
 Make = Callable[..., Any]
@@ -46,6 +50,31 @@ async def test_the_views_of_an_audience_are_listed_with_what_is_newest(gateway: 
     assert view["newest"]["state"] == "empty"
     assert (view["position"], answer.headers["stream-position"]) == ("00000000-5", "pages.00000000-5")
     assert answer.json["audiences"] == ["public"]
+
+
+async def test_the_record_of_the_view_says_what_is_counted_and_when_the_next_window_is_due(
+    tmp_path: Path, visits: Plan, release: Make
+) -> None:
+    view = replace(visits.views["pages"].begun(0), words=ViewWords("Pages seen", "people"))
+    about = view_record(view, view.editions[0], "public")
+    gateway = gateway_of(tmp_path, {("pages", "public"): [about]})
+    board = gateway.boards.by_name["pages", "public"]
+    (found,) = (await ask(gateway.app(), "/v1/views")).json["views"]
+    assert (found["title"], found["unit"], found["kind"], found["newest"]) == (
+        "Pages seen",
+        "people",
+        "histogram",
+        None,
+    )
+    assert (found["next_due"], found["record"]["type"]) == ("1970-01-02T00:05:00Z", "view")
+    record = release({"home": 60}, day=3)
+    board.take(topic_key(record), encode(record), 1, NOW)
+    board.take(b"pages/public/later", b'{"schema_version":1,"type":"later"}', 2, NOW)
+    (found,) = (await ask(gateway.app(), "/v1/views")).json["views"]
+    assert (found["next_due"], found["windows"], board.unreadable) == ("1970-01-06T00:05:00Z", 1, 0)
+    board.take(topic_key(about), None, 3, NOW)
+    (found,) = (await ask(gateway.app(), "/v1/views")).json["views"]
+    assert (found["title"], found["unit"], found["next_due"], found["record"]) == ("pages", None, None, None)
 
 
 async def test_windows_come_newest_first_page_by_page(gateway: Gateway) -> None:
@@ -130,8 +159,6 @@ async def test_what_has_not_changed_is_304_in_each_form_by_itself(gateway: Gatew
 
 
 async def test_a_change_of_the_view_changes_the_tag(gateway: Gateway, release: Make) -> None:
-    from stream_dp.records.codec import encode, topic_key
-
     app, board = gateway.app(), gateway.boards.by_name["pages", "public"]
     tag = (await ask(app, WINDOWS)).headers["etag"]
     record = release({"home": 1000}, day=9)

@@ -47,7 +47,9 @@ def test_parts_are_valid_records_of_bounded_size_that_make_up_the_release(releas
         for name in (whole.kind, "record"):
             assert mismatch(json.loads(value), schema(name), schema(name)) == []
         assert part.model_copy(update={"items": whole.items, "part": None}) == whole
-        assert outline(value).revision == whole.revision
+        what = outline(value)
+        assert what is not None
+        assert what.revision == whole.revision
     assert tuple(item for part in parts for item in part.items) == whole.items
 
 

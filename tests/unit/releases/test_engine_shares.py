@@ -176,6 +176,7 @@ def test_a_backlog_is_released_in_the_order_of_window_ends_whatever_view_they_ar
     ]
     messages = [one.value for view, start in found for one in buckets_of(planned.views[view], start, HOME)]
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
+    desk.machine.leaving.clear()
     desk.machine.carry_out(engine.buckets(messages))
     while engine.waits:
         desk.machine.carry_out(engine.due())

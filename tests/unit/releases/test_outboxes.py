@@ -52,6 +52,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.engine = self.desk.made(ReleaseEngine)
         self.do(self.engine.load(self.desk.machine, now_ms=0))
+        self.slot(0)
 
     def do(self, step: Step) -> list[object]:
         """Carry out a step, and say which effects it had."""
