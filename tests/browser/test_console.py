@@ -189,18 +189,18 @@ def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Op
     page.wait_for_selector("#curve-table", timeout=5000)
     held: list[Any] = []
     page.route("**/v1/plan", lambda route: held.append(route))
-    move(page, STANDARD, 1)
+    move(page, "#tune-items_per_user", 1)
     page.wait_for_timeout(300)
-    move(page, STANDARD, 1)
+    move(page, "#tune-items_per_user", 1)
     page.wait_for_timeout(300)
     assert len(held) == 1
-    assert json.loads(held[0].request.post_data)["assignments"] == ["levels.standard.epsilon=3/10"]
+    assert json.loads(held[0].request.post_data)["assignments"] == ["items_per_user=3"]
     held[0].continue_()
     page.wait_for_timeout(500)
     held[1].continue_()
     settled(page)
-    assert page.input_value('[id="tune-levels.standard.epsilon-exact"]') == "2/5"
-    assert "±15" in text(page, "#tiles")
+    assert page.input_value("#tune-items_per_user-exact") == "4"
+    assert "±60" in text(page, "#tiles")
 
 
 def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: Open, console: Served) -> None:
