@@ -1,4 +1,4 @@
-"""The operators' page in Chromium, on the console itself: its parts, tuning and consent, grants, tokens, narrow screens."""
+"""The operators' page in Chromium, on the console itself: parts, tuning, consent, grants, tokens, narrow screens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 from stream_dp.control.editions import next_record
 from stream_dp.gateway.tokens import revoke_token
 from stream_dp.operations.settings import tuned
@@ -22,6 +20,7 @@ from tests.browser import air
 from tests.browser.gateway_double import STATIC
 from tests.browser.served_console import Served, served
 
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")]
 ARGUMENTS = (
@@ -188,7 +187,7 @@ def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Op
     choose(page, "small-places")
     page.wait_for_selector("#curve-table", timeout=5000)
     held: list[Any] = []
-    page.route("**/v1/plan", lambda route: held.append(route))
+    page.route("**/v1/plan", held.append)
     move(page, "#tune-items_per_user", 1)
     page.wait_for_timeout(300)
     move(page, "#tune-items_per_user", 1)
