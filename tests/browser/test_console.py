@@ -187,7 +187,7 @@ def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Op
     choose(page, "small-places")
     page.wait_for_selector("#curve-table", timeout=5000)
     held: list[Any] = []
-    page.route("**/v1/plan", held.append)
+    page.route("**/v1/plan", lambda route: held.append(route))  # noqa: PLW0108 - playwright wants a function
     move(page, "#tune-items_per_user", 1)
     page.wait_for_timeout(300)
     move(page, "#tune-items_per_user", 1)
