@@ -1,4 +1,4 @@
-"""The operators' page in Chromium, on the console itself: its parts, tuning and consent, grants, tokens, narrow screens."""
+"""The operators' page in Chromium, on the console itself: parts, tuning, consent, grants, tokens, narrow screens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 from stream_dp.control.editions import next_record
 from stream_dp.gateway.tokens import revoke_token
 from stream_dp.operations.settings import tuned
@@ -22,6 +20,7 @@ from tests.browser import air
 from tests.browser.gateway_double import STATIC
 from tests.browser.served_console import Served, served
 
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")]
 ARGUMENTS = (
@@ -188,19 +187,19 @@ def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Op
     choose(page, "small-places")
     page.wait_for_selector("#curve-table", timeout=5000)
     held: list[Any] = []
-    page.route("**/v1/plan", lambda route: held.append(route))
-    move(page, STANDARD, 1)
+    page.route("**/v1/plan", lambda route: held.append(route))  # noqa: PLW0108 - playwright wants a function
+    move(page, "#tune-items_per_user", 1)
     page.wait_for_timeout(300)
-    move(page, STANDARD, 1)
+    move(page, "#tune-items_per_user", 1)
     page.wait_for_timeout(300)
     assert len(held) == 1
-    assert json.loads(held[0].request.post_data)["assignments"] == ["levels.standard.epsilon=3/10"]
+    assert json.loads(held[0].request.post_data)["assignments"] == ["items_per_user=3"]
     held[0].continue_()
     page.wait_for_timeout(500)
     held[1].continue_()
     settled(page)
-    assert page.input_value('[id="tune-levels.standard.epsilon-exact"]') == "2/5"
-    assert "±15" in text(page, "#tiles")
+    assert page.input_value("#tune-items_per_user-exact") == "4"
+    assert "±60" in text(page, "#tiles")
 
 
 def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: Open, console: Served) -> None:

@@ -210,7 +210,8 @@ export class Tuning {
     for (const id of ['meaning', 'tiles']) byId(id).classList.remove('stale');
     const button = byId('show-plan');
     if (button) button.disabled = !isChange;
-    if (isChange && !points) say(`Level ${level.level}: each count ±${num(level.noise_interval_95.after)}, was ±${num(level.noise_interval_95.before ?? 0)}. A day costs ${cost(answer.view_day.after)}.`);
+    if (isChange && this.spoken !== this.number) say(`Level ${level.level}: each count ±${num(level.noise_interval_95.after)}, was ±${num(level.noise_interval_95.before ?? 0)}. A day costs ${cost(answer.view_day.after)}.`);
+    this.spoken = this.number;
   }
 
   tiles({view_day: price, ledgers}, {level, noise_interval_95: noise, minimum_count: least}) {
