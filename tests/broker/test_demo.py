@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -21,8 +21,8 @@ import pytest
 
 from stream_dp.config.access import Broker
 from stream_dp.config.planner import load_plan
-from stream_dp.records.codec import AnyRecord, decode
-from stream_dp.records.models import Refusal
+from stream_dp.records.codec import AnyRecord, parse
+from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.localkafka.processes import carries
 from stream_dp.testing.application import WITHIN_SECONDS
@@ -77,7 +77,12 @@ def epsilon(price: Any) -> Fraction:
 def read(program: Program, file: str, view: str, audience: str) -> list[AnyRecord]:
     said = program("tail", file, view, audience, "--json", "--until-end")
     assert said.returncode == 0, said.stderr
-    return [decode(line.encode()) for line in said.stdout.splitlines()]
+    return about_windows(line.encode() for line in said.stdout.splitlines())
+
+
+def about_windows(values: Iterable[bytes]) -> list[AnyRecord]:
+    """The releases and refusals among some records."""
+    return [one for value in values if isinstance(one := parse(value), Release | Refusal)]
 
 
 def published(kafka: str, topics: Collection[str]) -> dict[str, list[AnyRecord]]:
@@ -85,10 +90,11 @@ def published(kafka: str, topics: Collection[str]) -> dict[str, list[AnyRecord]]
 
     async def all_of_them() -> dict[str, list[AnyRecord]]:
         async with connect(Broker(f"kafka://{kafka}")) as client:
-            found: dict[str, list[AnyRecord]] = {topic: [] for topic in topics}
+            found: dict[str, list[bytes]] = {topic: [] for topic in topics}
             async for record in client.follow([*topics], until_end=True):
-                found[record.topic].append(decode(record.value))
-            return found
+                if record.value is not None:
+                    found[record.topic].append(record.value)
+            return {topic: about_windows(values) for topic, values in found.items()}
 
     return asyncio.run(all_of_them())
 

@@ -14,6 +14,7 @@ import uvicorn
 
 from stream_dp.config.plan import Plan
 from stream_dp.gateway.console import Console
+from stream_dp.gateway.reader import Connect
 from stream_dp.gateway.tokens import LOOKER, OPERATOR, OPERATORS_PREFIX, Tokens, new_token
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
@@ -51,7 +52,7 @@ class Served:
     def _new(self, gives: str) -> str:
         return new_token(self.file, gives, wall_clock_ms(), prefix=OPERATORS_PREFIX)[1]
 
-    def _connect(self, plan: Plan) -> partial[object]:
+    def _connect(self, plan: Plan) -> Connect:
         return partial(connect, plan.broker, MemoryClient(self.log))
 
     def _run(self) -> None:

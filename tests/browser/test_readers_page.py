@@ -189,7 +189,7 @@ def test_sharpened_while_one_looks(visit: Open, double: Double) -> None:
     page = visit("public/destinations/2013-11-05..2013-12-03")
     assert "±45" in page.inner_text(".chips")
     assert page.query_selector(".lane .old") is None
-    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    page.wait_for_selector("#live >> text=/^Live$/")
     made = answer(window)
     made["before"]["intervals"]["ORD"] = [600, 700]
     double.send("release", made)
@@ -201,7 +201,7 @@ def test_sharpened_while_one_looks(visit: Open, double: Double) -> None:
 
 def test_new_windows_and_refusals_come_by_the_stream(visit: Open, double: Double) -> None:
     page = visit("public/leaders")
-    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    page.wait_for_selector("#live >> text=/^Live$/")
     newest = record(double, "leaders")
     double.send("refusal", {"position": "5d1f09c2-8", "record": refused(newest), "state": "sharper_refused"})
     page.wait_for_selector("text=Nothing was taken back", timeout=3000)
@@ -211,7 +211,7 @@ def test_new_windows_and_refusals_come_by_the_stream(visit: Open, double: Double
     later["window"] = {"start_ms": start, "end_ms": start + length, "start": "", "end": ""}
     before = len(page.query_selector_all(".strip button"))
     double.send("release", answer([later]) | {"state": "released"})
-    page.wait_for_function(f"document.querySelectorAll('.strip button').length === {before + 1}")
+    page.wait_for_selector(f".strip button >> nth={before}")
     asked = next(path for path in double.asked if path.startswith("/v1/events"))
     assert "after=" in asked
     assert "leaders.5d1f09c2-7" in asked
@@ -219,7 +219,7 @@ def test_new_windows_and_refusals_come_by_the_stream(visit: Open, double: Double
 
 def test_interrupted_and_mended(visit: Open, double: Double) -> None:
     page = visit("public/leaders")
-    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    page.wait_for_selector("#live >> text=/^Live$/")
     double.is_down = True
     double.drop()
     page.wait_for_selector("#banner .bar", timeout=3000)
@@ -241,7 +241,7 @@ def test_token_unknown_and_revoked(visit: Open, double: Double) -> None:
     page.wait_for_selector(".strip")
     assert TOKEN not in page.url
     assert page.evaluate("document.cookie") == ""
-    page.wait_for_function("document.querySelector('#live').textContent === 'Live'")
+    page.wait_for_selector("#live >> text=/^Live$/")
     double.send("bye", {"reason": "revoked"})
     page.wait_for_selector("text=Your token was revoked.")
     assert "What was shown has been removed" in main(page)

@@ -90,7 +90,8 @@ class Watch:
             now = time.monotonic()
             positions[place] = records[-1].offset + 1
             for record in records:
-                self.seen[place.topic].setdefault(decode(record.value).window.end_ms - MINUTE, now)
+                if record.key.split(b"/")[2] != b"view":
+                    self.seen[place.topic].setdefault(decode(record.value).window.end_ms - MINUTE, now)
 
 
 @dataclass

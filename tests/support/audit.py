@@ -54,6 +54,11 @@ class Shown:
     def record(self) -> AnyRecord:
         return decode(self.value)
 
+    @property
+    def is_of_view(self) -> bool:
+        """Whether it describes a view, or takes such a description back; it is about no window."""
+        return self.key.split(b"/")[2] == b"view"
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -335,7 +340,7 @@ async def gather(app: Application, plan: Plan) -> Evidence:
     views, names = plan.views.values(), Topics.of(plan)
     topics = {names.release(view.view, audience) for view in views for audience in _told(view)}
     published = await _read(app, sorted(topics), "read_uncommitted")
-    shown = {topic: [Shown(*row) for row in found] for topic, found in published.items()}
+    shown = {topic: [one for row in found if not (one := Shown(*row)).is_of_view] for topic, found in published.items()}
     rows: dict[bytes, bytes] = {}
     changelog = names.changelog(RELEASES)
     for _, _, key, value in (await _read(app, [changelog], "read_committed"))[changelog]:
