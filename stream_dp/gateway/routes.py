@@ -33,6 +33,7 @@ from stream_dp.gateway.boards import Board, Boards, BoardWindow, compact
 from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
 from stream_dp.gateway.tokens import LOOK_SECONDS, Reader, RequestRate, Tokens, cookie_name, reader_of
 from stream_dp.records.codec import SCHEMA_NAMES, schema
+from stream_dp.records.table import rows
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.durations import parse_time
 
@@ -267,8 +268,8 @@ class Gateway:
     ) -> Response:
         forms = {
             _JSON: json,
-            _CSV: lambda: api.as_csv(api.rows(cells(), items)),
-            _ARROW: lambda: api.as_arrow(api.rows(cells(), items), api.record_metadata(cells())),
+            _CSV: lambda: api.as_csv(rows([cell.seen for cell in cells()], items)),
+            _ARROW: lambda: api.as_arrow(rows([cell.seen for cell in cells()], items), api.record_metadata(cells())),
         }
         return await self._answer(request, at, forms, {"Stream-Position": board.position})
 
