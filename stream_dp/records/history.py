@@ -78,9 +78,9 @@ class Seen:
     def take(self, record: AnyRecord) -> bool:
         """Add a record; False if it, or one that replaced it, was there already."""
         if isinstance(record, Refusal):
-            fresh = self.refusal is None or record.revision > self.refusal.revision
-            self.refusal = record if fresh else self.refusal
-            return fresh
+            known = max((one.revision for one in (self.release, self.refusal) if one is not None), default=0)
+            self.refusal = record if record.revision > known else self.refusal
+            return record.revision > known
         if self.release is not None and record.revision <= self.release.revision:
             return False
         self.before, self.release = self.release, record
