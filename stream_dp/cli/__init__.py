@@ -12,7 +12,21 @@ from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
 
 _COMMANDS = (
-    *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
+    *(
+        "demo",
+        "worker",
+        "feed",
+        "check",
+        "acl",
+        "schema",
+        "asyncapi",
+        "apply",
+        "tune",
+        "settings",
+        "grant",
+        "grants",
+        "tail",
+    ),
     *("ledger", "status", "serve", "token", "keys", "reset", "kafka"),
 )
 _FILES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
