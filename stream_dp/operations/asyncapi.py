@@ -105,10 +105,7 @@ class _Document:
         """Add the topic of a view and an audience."""
         for name in (kind, "refusal"):
             self._add_record(name)
-        words = (
-            f"Releases of view {view} for audience {audience}. By window, the highest revision counts; a null value: "
-        )
-        words += "the window has expired."
+        words = f"Releases of view {view} for audience {audience}. Of each window the highest revision counts."
         self._add(f"{view}.{audience}", spec.name, words, {"release": kind, "refusal": "refusal"}, "receive", spec)
 
     def add_source(self, source: SourcePlan, items: Mapping[str, bool]) -> None:
