@@ -12,8 +12,8 @@ from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
 
 _COMMANDS = (
-    *("demo", "worker", "feed", "check", "acl", "schema", "apply", "tune", "settings", "grant", "grants", "tail"),
-    *("ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
+    *("demo", "worker", "feed", "check", "acl", "schema", "asyncapi", "apply", "tune", "settings", "grant", "grants"),
+    *("tail", "ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
 )
 _FILES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
 """Commands that share a file with another one."""

@@ -20,7 +20,7 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.operations.settings import Effective, read_effective
 from stream_dp.runtime.kafka.client import Client, connect
-from stream_dp.windows.durations import parse_time
+from stream_dp.windows.durations import parse_moment
 
 PROGRAM = "stream-dp"
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -67,7 +67,7 @@ class Moment(click.ParamType):
         """Return the time in ms, or fail."""
         text = str(value)
         try:
-            return parse_time(text if "T" in text else f"{text}T00:00:00Z")
+            return parse_moment(text)
         except ValueError as error:
             self.fail(f'{text!r}: write a date, "2013-05-07", or {error}', param, ctx)
 

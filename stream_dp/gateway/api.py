@@ -5,20 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded, interval
+from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Release
-from stream_dp.windows.durations import format_time, parse_time
+from stream_dp.records.table import COLUMNS, Row, arrow_table, interval
+from stream_dp.windows.durations import format_time, parse_moment
 
 MOST_WINDOWS, USUAL_WINDOWS, MOST_ENTRIES = 500, 50, 2000
 MOST_ITEMS, MOST_SMOOTHED = 20, 5
 LARGEST_ANSWER = 16 << 20
-COLUMNS = ("window_start", "window_end", "revision", "level", "item", "count", "low_95", "high_95", "state")
 _FORMULA = ("=", "+", "-", "@", "\t")
 _DRAWN_AS_TEXT = "'"
 
@@ -43,7 +43,7 @@ class Page(NamedTuple):
 def moment(name: str, text: str) -> int:
     """Return the time in ms of a parameter: RFC 3339 or a date."""
     try:
-        return parse_time(text if "T" in text else f"{text}T00:00:00Z")
+        return parse_moment(text)
     except ValueError:
         raise RequestError(
             "bad_request", f'{name}: write a date, "2013-05-07", or a moment, "2013-05-07T12:00:00Z"'
@@ -268,32 +268,7 @@ def ledgers(boards: Iterable[Board]) -> bytes:
     return compact({"ledgers": listed})
 
 
-def rows(cells: Iterable[BoardWindow], items: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
-    """Return the table of windows: a row for each count; one with empty numbers for a window or item without.
-
-    Args:
-        cells: the windows.
-        items: those that are asked for; none: all that are shown.
-    """
-    for cell in cells:
-        span, release = tuple(map(format_time, cell.window)), cell.newest
-        refused = cell.refused
-        if release is None:
-            level = "" if refused is None else refused.level.name
-            for item in items or [""]:
-                yield (*span, cell.refused_revision, level, item, None, None, None, cell.state)
-            continue
-        head = (*span, release.revision, release.level.name)
-        shown = [(entry.item, entry.count) for entry in release.items if not items or entry.item in items]
-        for item, count in shown:
-            yield (*head, item, count, *interval(release, count), cell.state)
-        names = {item for item, _ in shown}
-        for item in items or ([] if shown else [""]):
-            if item not in names:
-                yield (*head, item, None, None, None, "hidden" if items else cell.state)
-
-
-def as_csv(table: Iterable[tuple[Any, ...]]) -> bytes:
+def as_csv(table: Iterable[Row]) -> bytes:
     """Return a table as CSV; a text that a spreadsheet would take for a formula is marked as text."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
@@ -305,7 +280,7 @@ def as_csv(table: Iterable[tuple[Any, ...]]) -> bytes:
     return out.getvalue().encode()
 
 
-def as_arrow(table: Iterable[tuple[Any, ...]], metadata: Mapping[str, str]) -> bytes:
+def as_arrow(table: Iterable[Row], metadata: Mapping[str, str]) -> bytes:
     """Return a table as a stream of Arrow.
 
     Raises:
@@ -317,13 +292,8 @@ def as_arrow(table: Iterable[tuple[Any, ...]], metadata: Mapping[str, str]) -> b
         raise RequestError(
             "not_acceptable", "This gateway has no Arrow; ask for application/json or text/csv."
         ) from None
-    whole = (pyarrow.int64(), pyarrow.string())
-    fields = [(name, whole[name not in ("revision", "count", "low_95", "high_95")]) for name in COLUMNS]
-    schema = pyarrow.schema(fields, metadata=dict(metadata))
-    listed = [dict(zip(COLUMNS, row, strict=True)) for row in table]
-    made = pyarrow.Table.from_pylist(listed, schema=schema)
-    out = io.BytesIO()
-    with pyarrow.ipc.new_stream(out, schema) as writer:
+    made, out = arrow_table(table, metadata), io.BytesIO()
+    with pyarrow.ipc.new_stream(out, made.schema) as writer:
         writer.write_table(made)
     return out.getvalue()
 

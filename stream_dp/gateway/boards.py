@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from stream_dp.errors import StateError
-from stream_dp.records.codec import AnyRecord, decode, encode, parse
-from stream_dp.records.history import Joiner, cost
+from stream_dp.records.codec import AnyRecord, decode, encode, parse, window_of
+from stream_dp.records.history import Joiner, Seen, cost
 from stream_dp.records.models import Account, PrivacyCost, Refusal, Release
+from stream_dp.records.table import interval, state
 from stream_dp.records.view_record import ViewRecord
 from stream_dp.windows.durations import format_time
 
@@ -48,12 +49,6 @@ class Reset(NamedTuple):
 def compact(value: object) -> bytes:
     """Return a value as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def interval(release: Release, count: int) -> list[int]:
-    """Return the 95 % interval of a noisy count, cut at 0."""
-    low, high = release.interval(count)
-    return [max(0, low), max(0, high)]
 
 
 def window_json(window: Window) -> dict[str, str]:
@@ -118,14 +113,14 @@ class BoardWindow:
         return found if isinstance(found, Refusal) else None
 
     @property
+    def seen(self) -> Seen:
+        """The newest records."""
+        return Seen(self.newest, None, self.refused)
+
+    @property
     def state(self) -> str:
         """State of the window in a word."""
-        release = self.newest
-        if release is None:
-            return "refused"
-        if self.refusal is not None:
-            return "sharper_refused"
-        return "empty" if not release.items else "sharper" if release.revision > 1 else "released"
+        return state(self.newest, is_refused=self.refusal is not None)
 
     def body(self, topic: str) -> bytes:
         """Return the window as JSON: the records as they are in the topic, and what follows from them."""
@@ -300,15 +295,14 @@ class Board:
             self.ledgers[key] = record.ledger, loss
 
     def _dropped(self, key: bytes | None, offset: int) -> Window | None:
-        """Drop the windows of a key, `<view>/<audience>/<start>[-<end>][/...]`, whose value is null; or an edition."""
+        """Drop the windows of a key whose value is null; or an edition."""
         _, _, *places = (key or b"//").split(b"/")
         if places[0] == b"view":
             self.editions = {number: one for number, one in self.editions.items() if str(number).encode() != places[-1]}
-        try:
-            start, _, end = places[0].partition(b"-")
-            first, last = int(start), int(end) if end else None
-        except (IndexError, ValueError):
+        known = window_of(key)
+        if known is None:
             return None
+        first, last = known
         named = first, UNKNOWN_END if last is None else last
         for lost in [one for one in self._gone if one[0] == first and last in (None, one[1])]:
             del self._gone[lost]

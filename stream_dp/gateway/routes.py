@@ -36,6 +36,7 @@ from stream_dp.gateway.web import (
     within,
 )
 from stream_dp.records.codec import SCHEMA_NAMES, schema
+from stream_dp.records.table import rows
 from stream_dp.runtime.clock import wall_clock_ms
 
 STATIC = Path(__file__).with_name("static")
@@ -175,8 +176,8 @@ class Gateway:
     ) -> Response:
         forms = {
             JSON: json,
-            CSV: lambda: api.as_csv(api.rows(cells(), items)),
-            ARROW: lambda: api.as_arrow(api.rows(cells(), items), api.record_metadata(cells())),
+            CSV: lambda: api.as_csv(rows([cell.seen for cell in cells()], items)),
+            ARROW: lambda: api.as_arrow(rows([cell.seen for cell in cells()], items), api.record_metadata(cells())),
         }
         return await respond(request, at, forms, {"Stream-Position": board.position})
 

@@ -235,6 +235,18 @@ def part_key(release: bytes, number: int) -> bytes:
     return release if number == 1 else b"%s/%d" % (release, number)
 
 
+def window_of(key: bytes | None) -> tuple[int, int | None] | None:
+    """Return start and end of the window that the Kafka key of a record names, in ms; None if it names no window.
+
+    The end is None where the key has none.
+    """
+    try:
+        start, _, end = (key or b"").split(b"/")[2].partition(b"-")
+        return int(start), int(end) if end else None
+    except (IndexError, ValueError):
+        return None
+
+
 def entry_key(entry: LedgerEntry) -> bytes:
     """Return the Kafka key of an entry: compaction keeps every charge, and the newest refusal of every revision."""
     first = entry.audiences[0]

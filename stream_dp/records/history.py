@@ -51,6 +51,12 @@ class Joiner:
         items = tuple(item for _, part in sorted(parts.items()) for item in part.items)
         return record.model_copy(update={"items": items, "part": None})
 
+    def drop(self, view: str, audience: str, start_ms: int, end_ms: int | None = None) -> None:
+        """Forget the parts of windows that have a start, and an end if that is known."""
+        for window in list(self._windows):
+            if window[:3] == (view, audience, start_ms) and end_ms in (None, window[3]):
+                del self._windows[window]
+
     def _forget(self, window: _Window, revision: int) -> None:
         """Let go of the parts of a revision that is whole, and of those that it replaces."""
         later = {number: parts for number, parts in self._windows.pop(window, {}).items() if number > revision}
@@ -75,9 +81,9 @@ class Seen:
     def take(self, record: AnyRecord) -> bool:
         """Add a record; False if it, or one that replaced it, was there already."""
         if isinstance(record, Refusal):
-            fresh = self.refusal is None or record.revision > self.refusal.revision
-            self.refusal = record if fresh else self.refusal
-            return fresh
+            known = max((one.revision for one in (self.release, self.refusal) if one is not None), default=0)
+            self.refusal = record if record.revision > known else self.refusal
+            return record.revision > known
         if self.release is not None and record.revision <= self.release.revision:
             return False
         self.before, self.release = self.release, record
@@ -117,6 +123,13 @@ class History:
             return None
         self.newest = whole
         return seen
+
+    def drop(self, view: str, audience: str, start_ms: int, end_ms: int | None = None) -> list[Seen]:
+        """Forget the windows that have a start, and an end if that is known; returns the records that they had."""
+        windows = self.seen.get((view, audience), {})
+        gone = [window for window in windows if window[0] == start_ms and end_ms in (None, window[1])]
+        self._joiner.drop(view, audience, start_ms, end_ms)
+        return [windows.pop(window) for window in gone]
 
     def windows(self, view: str, audience: str) -> dict[int, Seen]:
         """Return the records of a view and audience by start of the window, in order of time.

@@ -89,6 +89,15 @@ def parse_time(text: str) -> int:
     return milliseconds
 
 
+def parse_moment(text: str) -> int:
+    """Return a moment as users write it, in milliseconds: RFC 3339 text, or a date for its first moment in UTC.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return parse_time(text if "T" in text else f"{text}T00:00:00Z")
+
+
 def format_time(time_ms: int) -> str:
     """A moment as RFC 3339 text in UTC, with milliseconds only where there are any.
 

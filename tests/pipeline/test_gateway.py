@@ -5,99 +5,33 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from stream_dp.config.plan import Plan, ServePlan
-from stream_dp.errors import OutageError
-from stream_dp.gateway import server, streams, tokens
-from stream_dp.gateway.boards import Board, Boards
-from stream_dp.gateway.reader import BoardReader
-from stream_dp.gateway.routes import Gateway
-from stream_dp.gateway.tokens import Tokens, new_token, revoke_token
+from stream_dp.config.plan import Plan
+from stream_dp.gateway import server, streams
+from stream_dp.gateway.boards import Board
+from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.records.codec import encode_parts
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.topics import Topics
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
+from tests.support.serving import WITHIN_SECONDS, World, ready, status
 
 Make = Callable[..., Any]
 PAGES = "/v1/views/pages"
-WITHIN_SECONDS = 20
 MANY = {f"page {number}": 900 - number for number in range(300)}
-
-
-@dataclass
-class World:
-    """An application's release topics, and a gateway on them that can be started again."""
-
-    plan: Plan
-    tokens: Path
-    log: MemoryLog = field(default_factory=MemoryLog)
-    is_up: bool = True
-    port: int = 0
-
-    def topic(self, audience: str = "public") -> str:
-        return Topics.of(self.plan).release("pages", audience)
-
-    def publish(self, *records: Any, audience: str = "public", most: int = 3200) -> None:
-        """Publish records, and tombstones for keys."""
-        self.log.create(self.topic(audience), 1)
-        for record in records:
-            pairs = [(record, None)] if isinstance(record, bytes) else encode_parts(record, most)
-            for key, value in pairs:
-                self.log.append(self.topic(audience), 0, key, value)
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        if not self.is_up:
-            raise OutageError("no Kafka answers")
-        yield MemoryClient(self.log)
-
-    @asynccontextmanager
-    async def serving(self, list_seconds: float = 0.05) -> AsyncIterator[aiohttp.ClientSession]:
-        """A gateway that is ready, and a client of it."""
-        boards = Boards()
-        gateway = Gateway(ServePlan(self.tokens, ("public",)), boards, Tokens(self.tokens, wall_clock_ms))
-        gateway.requests = tokens.RequestRate(1e6, 10**6)
-        reader = BoardReader(self.plan, boards, self.client, list_seconds=list_seconds, ask_seconds=0.02)
-        listening = asyncio.Event()
-        with socket.create_server(("127.0.0.1", 0)) as place:
-            self.port = place.getsockname()[1]
-            http = server.Server(gateway.app(reader.run), gateway.hub.shut_down, listening.set)
-            running = asyncio.create_task(http.serve([place]))
-            await asyncio.wait_for(listening.wait(), WITHIN_SECONDS)
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{self.port}") as session:
-                try:
-                    yield session
-                finally:
-                    http.should_exit = True
-                    await running
 
 
 @pytest.fixture
 def world(visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr("stream_dp.gateway.web.LOOK_SECONDS", 0.05)
     return World(visits, tmp_path / "readers.tokens")
-
-
-async def ready(session: aiohttp.ClientSession) -> None:
-    async with asyncio.timeout(WITHIN_SECONDS):
-        while await status(session, "/readyz") != 200:
-            await asyncio.sleep(0.02)
-
-
-async def status(session: aiohttp.ClientSession, path: str) -> int:
-    async with session.get(path) as answer:
-        return answer.status
 
 
 async def get(session: aiohttp.ClientSession, path: str, **headers: str) -> Any:

@@ -16,6 +16,7 @@ PACKAGE = Path(stream_dp.__file__).parent
 DONE = (
     "accounting",
     "cli",
+    "client",
     "config",
     "control",
     "exact",

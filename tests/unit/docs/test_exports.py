@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from stream_dp import accounting, mechanisms, records
+from stream_dp import accounting, client, mechanisms, records
 
 
 def exports(*packages: ModuleType) -> pytest.MarkDecorator:
@@ -15,7 +15,7 @@ def exports(*packages: ModuleType) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("package", "name"), pairs, ids=[f"{p.__name__}.{name}" for p, name in pairs])
 
 
-@exports(accounting, mechanisms, records)
+@exports(accounting, client, mechanisms, records)
 def test_an_exported_name_exists_and_says_what_it_is(package: ModuleType, name: str) -> None:
     exported = getattr(package, name)
 
