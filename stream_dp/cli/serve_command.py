@@ -26,6 +26,10 @@ def _memory(_context: click.Context, _parameter: click.Parameter, text: str) -> 
         raise click.BadParameter(str(error)) from None
 
 
+def _missing(error: ImportError, extra: str, path: str) -> ConfigError:
+    return ConfigError(f"{error.name} is missing; install the extra: pip install 'stream-dp[{extra}]'", path)
+
+
 @click.command()
 @FILE
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -49,9 +53,7 @@ def serve(
         from stream_dp.gateway.routes import Gateway  # noqa: PLC0415 - an extra
         from stream_dp.gateway.server import Server  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            f"{error.name} is missing; install the extra: pip install 'stream-dp[gateway]'", "serve"
-        ) from None
+        raise _missing(error, "gateway", "serve") from None
     from stream_dp.gateway.boards import Boards  # noqa: PLC0415
     from stream_dp.gateway.reader import BoardReader  # noqa: PLC0415
     from stream_dp.gateway.tokens import Tokens, read_tokens  # noqa: PLC0415
@@ -73,13 +75,20 @@ def serve(
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     boards = Boards(memory_bytes)
-    gateway = Gateway(plan.serve, boards, Tokens(plan.serve.tokens, wall_clock_ms))
+    tokens = Tokens(plan.serve.tokens, wall_clock_ms)
+    if plan.serve.jwt is not None:
+        try:
+            from stream_dp.gateway.jwt_tokens import JwtTokens  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise _missing(error, "jwt", "serve.jwt") from None
+        tokens.signed = JwtTokens(plan.serve.jwt, plan.audiences, wall_clock_ms).given
+    gateway = Gateway(plan.serve, boards, tokens)
     reader = BoardReader(plan, boards, lambda: connect(plan.broker))
 
     def started() -> None:
         name = f"[{host}]" if ":" in host else host
         click.echo(f"{plan.name}: look at {'http' if tls_cert is None else 'https'}://{name}:{port}/  Ctrl-C ends.")
-        if not plan.serve.public and plan.serve.tokens is None:
+        if not plan.serve.public and plan.serve.tokens is None and plan.serve.jwt is None:
             click.echo("Nobody may read yet: name an audience under serve.public, or a file under serve.tokens.")
 
     server = Server(

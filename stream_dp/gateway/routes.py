@@ -31,7 +31,16 @@ from stream_dp.gateway import api
 from stream_dp.gateway.api import Page, RequestError
 from stream_dp.gateway.boards import Board, Boards, BoardWindow, compact
 from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
-from stream_dp.gateway.tokens import LOOK_SECONDS, Reader, RequestRate, Tokens, cookie_name, reader_of
+from stream_dp.gateway.tokens import (
+    LOOK_SECONDS,
+    Reader,
+    RequestRate,
+    Tokens,
+    UncheckedError,
+    cookie_audience,
+    cookie_name,
+    reader_of,
+)
 from stream_dp.records.codec import SCHEMA_NAMES, schema
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.durations import parse_time
@@ -52,6 +61,7 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "too_many": (429, "Too many requests"),
     "broken": (500, "The gateway has an error"),
     "starting": (503, "The gateway is starting"),
+    "issuer_silent": (503, "Tokens cannot be checked now"),
     "broker_silent": (503, "Releases cannot be read now"),
 }
 _NOT_FOUND = "There is nothing here for these credentials."
@@ -190,7 +200,7 @@ class Gateway:
 
     def _route(self, path: str, work: Work, *parameters: str) -> Route:
         async def answer(request: Request) -> Response:
-            reader = self._reader(request)
+            reader = await self._reader(request)
             many = {name: request.query_params.getlist(name) for name in request.query_params}
             audience = self._audience(reader, many.get("audience", ()))
             if unknown := many.keys() - {"audience", *parameters}:
@@ -214,10 +224,10 @@ class Gateway:
 
         return Route(path, self._guarded(answer), name=" ".join(parameters) or "none")
 
-    def _reader(self, request: Request) -> Reader:
+    async def _reader(self, request: Request) -> Reader:
         address = request.client.host if request.client else ""
         authorization = request.headers.get("authorization")
-        reader = reader_of(self.tokens, self.serve.public, authorization, request.cookies, address)
+        reader = await reader_of(self.tokens, self.serve.public, authorization, request.cookies, address)
         request.scope["stream_dp.reader"] = reader.key if any(reader.audiences.values()) else "-"
         _within(self.requests.take(reader.key))
         return reader
@@ -228,6 +238,8 @@ class Gateway:
             raise RequestError("bad_request", "audience: write it once")
         if wanted and wanted[0] in reader.audiences:
             return wanted[0]
+        if reader.is_unchecked:
+            _unchecked()
         if reader.is_bad:
             _within(self.failures.take(reader.key))
             _unauthorized()
@@ -353,23 +365,26 @@ class Gateway:
             token = msgspec.json.decode(body, type=dict[str, str])["token"]
         except (msgspec.MsgspecError, KeyError, UnicodeError):
             raise RequestError("bad_request", 'Send {"token": "sdp_..."}.') from None
-        entry = self.tokens.entry(token)
-        if entry is None:
+        try:
+            given = await self.tokens.given(token)
+        except UncheckedError:
+            _unchecked()
+        if not given:
             _within(self.failures.take(request.client.host if request.client else ""))
             _unauthorized()
-        lasts = _COOKIE_SECONDS
-        if entry.expires is not None:
-            lasts = min(lasts, (parse_time(entry.expires) - self.now_ms()) // 1000)
         response = Response(status_code=204)
-        _set_cookie(response, request, entry.audience, token, lasts)
+        for audience, entry in given.items():
+            lasts = _COOKIE_SECONDS
+            if entry.expires is not None:
+                lasts = min(lasts, (parse_time(entry.expires) - self.now_ms()) // 1000)
+            _set_cookie(response, request, audience, token, lasts)
         return response
 
     async def _sign_out(self, request: Request) -> Response:
         self._check_change(request)
         response = Response(status_code=204)
         for name in request.cookies:
-            audience = name.removeprefix("__Host-").removeprefix("sdp-")
-            if audience != name:
+            if audience := cookie_audience(name):
                 _set_cookie(response, request, audience, "", 0)
         return response
 
@@ -420,6 +435,10 @@ def _within(wait: float) -> None:
 
 def _unauthorized() -> NoReturn:
     raise RequestError("unauthorized", "Send a reader's token.", {"WWW-Authenticate": "Bearer"})
+
+
+def _unchecked() -> NoReturn:
+    raise RequestError("issuer_silent", "Try again.", {"Retry-After": "10"})
 
 
 def _at(board: Board) -> str:
