@@ -74,7 +74,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    boards = Boards(memory_bytes)
+    boards = Boards(memory_bytes // len(plan.audiences))
     tokens = Tokens(plan.serve.tokens, wall_clock_ms)
     if plan.serve.jwt is not None:
         try:

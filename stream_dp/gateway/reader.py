@@ -128,4 +128,4 @@ class BoardReader:
                 self._by_topic.pop(record.topic)  # the topic was made anew under its name: begin again
                 return
             boards[record.topic].take(record.key, record.value, record.offset, record.timestamp)
-            self.boards.bound()
+            self.boards.bound(boards[record.topic].audience)
