@@ -84,9 +84,9 @@ def listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return lambda command: reduce(lambda found, option: option(found), reversed(options), command)
 
 
-def missing_extra(error: ImportError, command: str) -> ConfigError:
-    """Return the error of a command whose extra is not installed."""
-    return ConfigError(f"{error.name} is missing; install the extra: pip install 'stream-dp[gateway]'", command)
+def missing_extra(error: ImportError, path: str, extra: str = "gateway") -> ConfigError:
+    """Return the error of a command, or of a place in the file, whose extra is not installed."""
+    return ConfigError(f"{error.name} is missing; install the extra: pip install 'stream-dp[{extra}]'", path)
 
 
 @click.command()
@@ -132,13 +132,20 @@ def serve(
     listening.check(", or --without-tls if a proxy in front of it has TLS", without_tls=without_tls)
     if plan.serve.tokens is not None:
         read_tokens(plan.serve.tokens)
-    boards = Boards(memory_bytes)
-    gateway = Gateway(plan.serve, boards, Tokens(plan.serve.tokens, wall_clock_ms))
+    boards = Boards(memory_bytes // len(plan.audiences))
+    tokens = Tokens(plan.serve.tokens, wall_clock_ms)
+    if plan.serve.jwt is not None:
+        try:
+            from stream_dp.gateway.jwt_tokens import JwtTokens  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise missing_extra(error, "serve.jwt", "jwt") from None
+        tokens.signed = JwtTokens(plan.serve.jwt, plan.audiences, wall_clock_ms).given
+    gateway = Gateway(plan.serve, boards, tokens)
     reader = BoardReader(plan, boards, lambda: connect(plan.broker))
 
     def started() -> None:
         click.echo(f"{plan.name}: look at {listening}  Ctrl-C ends.")
-        if not plan.serve.public and plan.serve.tokens is None:
+        if not plan.serve.public and plan.serve.tokens is None and plan.serve.jwt is None:
             click.echo("Nobody may read yet: name an audience under serve.public, or a file under serve.tokens.")
 
     with nullcontext() if metrics is None else publish(metrics, gateway, reader):

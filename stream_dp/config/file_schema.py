@@ -167,7 +167,17 @@ class ReleaseConfig(Section):
     offset: Duration = 2000
 
 
+_HTTPS = re.compile(r"https://[^/?#@\s]+(/[^#@\s]*)?")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
+
+
+class JwtConfig(Section):
+    """Whose JWTs give readers audiences."""
+
+    issuer: Text
+    audience: Text
+    jwks: Annotated[str, _must(_HTTPS.fullmatch, 'be an address with TLS, as "https://host/keys"')]
+    claim: Text
 
 
 class ServeConfig(Section):
@@ -178,6 +188,7 @@ class ServeConfig(Section):
     origins: Annotated[
         list[Annotated[str, _must(_ORIGIN.fullmatch, 'be an origin, as "https://host"')]], Field(default_factory=list)
     ]
+    jwt: JwtConfig | None = None
 
 
 class ConsoleConfig(Section):

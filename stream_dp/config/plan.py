@@ -436,7 +436,24 @@ class ViewPlan:
         return self.counts(level) + self.kind.keys_spent(table.payload, squared="selection" in self.ledger.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class JwtPlan:
+    """Whose JWTs give readers audiences.
+
+    Attributes:
+        issuer: `iss` of its tokens.
+        audience: `aud` of those that are for this gateway.
+        jwks: address of its keys.
+        claim: that names the audiences of a reader.
+    """
+
+    issuer: str
+    audience: str
+    jwks: str
+    claim: str
+
+
+@dataclass(frozen=True)
 class ServePlan:
     """Who may read at the gateway.
 
@@ -444,11 +461,13 @@ class ServePlan:
         tokens: file of the readers' tokens; None: there are none.
         public: audiences that everybody may read.
         origins: of pages elsewhere that may ask from a browser.
+        jwt: whose JWTs are accepted; None: nobody's.
     """
 
     tokens: Path | None = None
     public: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    jwt: JwtPlan | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from stream_dp.config.file_schema import LedgerConfig, PartConfig, SourceConfig,
 from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
 from stream_dp.config.plan import (
     FINGERPRINT_BYTES,
+    JwtPlan,
     LedgerPlan,
     PartPlan,
     Plan,
@@ -150,6 +151,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
             None if config.serve.tokens is None else folder.joinpath(config.serve.tokens),
             tuple(config.serve.public),
             tuple(config.serve.origins),
+            None if config.serve.jwt is None else JwtPlan(**config.serve.jwt.model_dump()),
         ),
         operators=None if config.console.tokens is None else folder.joinpath(config.console.tokens),
     )

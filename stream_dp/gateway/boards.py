@@ -376,7 +376,7 @@ class Boards:
     """The boards of an application.
 
     Attributes:
-        memory_bytes: bound of all of them together.
+        memory_bytes: bound of those of one audience: what it may read does not depend on what others hold.
         by_name: by view and audience.
         started: whether all topics that there were at first have been read.
         silent: whether the broker does not answer.
@@ -408,11 +408,12 @@ class Boards:
         """Take out the board of a topic that is gone."""
         self.by_name.pop(name).close("recreated")
 
-    def bound(self) -> None:
-        """Drop the oldest windows until the rest fits into the memory; a view keeps its newest one."""
-        held = sum(board.bytes_held for board in self.by_name.values())
+    def bound(self, audience: str) -> None:
+        """Drop an audience's oldest windows until the rest fits into the memory; a view keeps its newest one."""
+        boards = [board for board in self if board.audience == audience]
+        held = sum(board.bytes_held for board in boards)
         while held > self.memory_bytes:
-            old = [board for board in self.by_name.values() if len(board.order) > 1]
+            old = [board for board in boards if len(board.order) > 1]
             if not old:
                 return
             oldest = min(old, key=lambda board: board.order[0])

@@ -277,7 +277,8 @@ class Console:
 
     async def _sign_in(self, request: Request) -> Response:
         within(self.requests.take(address_of(request)))
-        entry, token = await sign_in(request, self.tokens, self.failures, OPERATORS)
+        given, token = await sign_in(request, self.tokens, self.failures, OPERATORS)
+        (entry,) = given.values()
         response = Response(status_code=204)
         set_cookie(response, request, COOKIE, token, entry.lasts_s(self.now_ms()))
         return response

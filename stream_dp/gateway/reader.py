@@ -131,4 +131,4 @@ class BoardReader:
                 return
             self.records += 1
             boards[record.topic].take(record.key, record.value, record.offset, record.timestamp)
-            self.boards.bound()
+            self.boards.bound(boards[record.topic].audience)

@@ -33,6 +33,7 @@ from stream_dp.gateway.web import (
     set_cookie,
     sign_in,
     unauthorized,
+    unchecked,
     within,
 )
 from stream_dp.records.codec import SCHEMA_NAMES, schema
@@ -118,7 +119,7 @@ class Gateway:
 
     def _route(self, path: str, work: Work, *parameters: str) -> Route:
         async def answer(request: Request) -> Response:
-            reader = self._reader(request)
+            reader = await self._reader(request)
             many = {name: request.query_params.getlist(name) for name in request.query_params}
             audience = self._audience(reader, many.get("audience", ()))
             if unknown := many.keys() - {"audience", *parameters}:
@@ -142,10 +143,10 @@ class Gateway:
 
         return Route(path, guarded(answer), name=" ".join(parameters) or "none")
 
-    def _reader(self, request: Request) -> Reader:
+    async def _reader(self, request: Request) -> Reader:
         address = address_of(request)
         authorization = request.headers.get("authorization")
-        reader = reader_of(self.tokens, self.serve.public, authorization, request.cookies, address)
+        reader = await reader_of(self.tokens, self.serve.public, authorization, request.cookies, address)
         request.scope["stream_dp.reader"] = reader.key if any(reader.audiences.values()) else "-"
         within(self.requests.take(reader.key))
         return reader
@@ -156,6 +157,8 @@ class Gateway:
             raise RequestError("bad_request", "audience: write it once")
         if wanted and wanted[0] in reader.audiences:
             return wanted[0]
+        if reader.is_unchecked:
+            unchecked()
         if reader.is_bad:
             within(self.failures.take(reader.key))
             unauthorized(READERS)
@@ -253,9 +256,10 @@ class Gateway:
 
     async def _sign_in(self, request: Request) -> Response:
         within(self.requests.take(address_of(request)))
-        entry, token = await sign_in(request, self.tokens, self.failures, READERS)
+        given, token = await sign_in(request, self.tokens, self.failures, READERS)
         response = Response(status_code=204)
-        set_cookie(response, request, f"{COOKIE}{entry.audience}", token, entry.lasts_s(self.now_ms()))
+        for audience, entry in given.items():
+            set_cookie(response, request, f"{COOKIE}{audience}", token, entry.lasts_s(self.now_ms()))
         return response
 
     async def _sign_out(self, request: Request) -> Response:

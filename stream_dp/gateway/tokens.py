@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ OPERATORS_PREFIX: Final = "sdpo_"
 OPERATOR, LOOKER = "operator", "look"
 """What the tokens of operators give, in place of an audience: everything, or to look."""
 COOKIE: Final = "sdp-"
+_COOKIE = re.compile(rf"(?:__Host-)?{COOKIE}([a-z0-9-]{{1,63}})")
 LOOK_SECONDS = 1.0
 """Time between two looks at the file of tokens."""
 _KNOWN_ADDRESSES = 10_000
@@ -54,6 +55,14 @@ class Entry(msgspec.Struct, frozen=True):
             if self.expires is None
             else min(_COOKIE_SECONDS, (parse_time(self.expires) - now_ms) // 1000)
         )
+
+
+class Signed(Entry, frozen=True):
+    """What a token gives that its issuer has signed: it is in no file, and good until it expires."""
+
+
+class UncheckedError(Exception):
+    """A token that cannot be checked now."""
 
 
 def read_tokens(file: Path) -> list[Entry]:
@@ -154,12 +163,14 @@ class Tokens:
         now_ms: the clock.
         prefix: of every token.
         fault: reason why the file cannot be used, for the log; what was good before is good no longer.
+        signed: returns by audience what a JWT gives; None: they are not accepted.
     """
 
     file: Path | None
     now_ms: Callable[[], int]
     prefix: str = PREFIX
     fault: str = ""
+    signed: Callable[[str], Awaitable[Mapping[str, Entry]]] | None = None
     _by_hash: dict[str, Entry] = field(default_factory=dict)
     _seen: tuple[int, int, int] | None = None
 
@@ -189,9 +200,20 @@ class Tokens:
         good = found is not None and same and re.fullmatch(rf"{self.prefix}[A-Za-z0-9_-]{{43}}", token) is not None
         return found if good and found is not None and not found.is_expired(self.now_ms()) else None
 
+    async def given(self, token: str) -> Mapping[str, Entry]:
+        """Return by audience what a token gives; nothing if it is not good.
+
+        Raises:
+            UncheckedError: it cannot be checked now.
+        """
+        entry = self.entry(token)
+        if entry is None and self.signed is not None and "." in token:
+            return await self.signed(token)
+        return {} if entry is None else {entry.audience: entry}
+
     def ended(self, entry: Entry) -> str | None:
         """Return why a token that was good is good no longer: `revoked` or `expired`; None if it still is."""
-        if self._by_hash.get(entry.sha256) != entry:
+        if not isinstance(entry, Signed) and self._by_hash.get(entry.sha256) != entry:
             return "revoked"
         return "expired" if entry.is_expired(self.now_ms()) else None
 
@@ -204,14 +226,22 @@ class Reader:
         audiences: that its credentials give, with the token's entry; None: without one.
         key: id of its token, or its address.
         is_bad: whether a credential was sent that is not good.
+        is_unchecked: whether one was sent that cannot be checked now.
     """
 
     audiences: Mapping[str, Entry | None]
     key: str
     is_bad: bool = False
+    is_unchecked: bool = False
 
 
-def reader_of(
+def cookie_audience(name: str) -> str:
+    """Return the audience whose token is in a cookie; empty if the cookie is another one."""
+    match = _COOKIE.fullmatch(name)
+    return "" if match is None else match[1]
+
+
+async def reader_of(
     tokens: Tokens, public: tuple[str, ...], authorization: str | None, cookies: Mapping[str, str], address: str
 ) -> Reader:
     """Return the reader of a request.
@@ -223,28 +253,27 @@ def reader_of(
         cookies: of the request.
         address: of the client.
     """
-    if authorization is not None:
-        scheme, _, token = authorization.partition(" ")
-        entry = tokens.entry(token)
-        if entry is None or scheme.lower() != "bearer":
-            return Reader({}, address, is_bad=True)
-        return Reader({entry.audience: entry}, entry.id)
     found: dict[str, Entry | None] = {}
-    is_bad = False
-    for name, value in sorted(cookies.items()):
-        bare = name.removeprefix("__Host-")
-        audience = bare.removeprefix(COOKIE)
-        if audience == bare:
+    is_bad = is_unchecked = False
+    if authorization is None:
+        sent = [(audience, value) for name, value in sorted(cookies.items()) if (audience := cookie_audience(name))]
+    else:
+        scheme, _, token = authorization.partition(" ")
+        sent = [("", token if scheme.lower() == "bearer" else "")]
+    for audience, token in sent:
+        try:
+            given = await tokens.given(token)
+        except UncheckedError:
+            is_unchecked = True
             continue
-        entry = tokens.entry(value)
-        if entry is not None and entry.audience == audience:
-            found[audience] = entry
-        else:
-            is_bad = True
-    named = next((entry.id for entry in found.values() if entry is not None), address)
-    return Reader(
-        {**found, **{audience: found.get(audience) for audience in public}}, named, is_bad=is_bad and not found
-    )
+        mine = {name: entry for name, entry in given.items() if audience in ("", name)}
+        found |= mine
+        is_bad = is_bad or not mine
+    key = next((entry.id for entry in found.values() if entry is not None), address)
+    is_bad, is_unchecked = is_bad and not found, is_unchecked and not found
+    if authorization is None:
+        found |= {audience: found.get(audience) for audience in public}
+    return Reader(found, key, is_bad, is_unchecked)
 
 
 @dataclass

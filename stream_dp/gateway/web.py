@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stream_dp.gateway.api import LARGEST_ANSWER, RequestError
 from stream_dp.gateway.boards import compact
 from stream_dp.gateway.streams import Hub
-from stream_dp.gateway.tokens import LOOK_SECONDS, Entry, RequestRate, Tokens
+from stream_dp.gateway.tokens import LOOK_SECONDS, Entry, RequestRate, Tokens, UncheckedError
 
 LONGEST_URL, LARGEST_BODY = 4 << 10, 64 << 10
 COMPRESSED_FROM = 1 << 10
@@ -50,6 +50,7 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "too_many": (429, "Too many requests"),
     "broken": (500, "The gateway has an error"),
     "starting": (503, "The gateway is starting"),
+    "issuer_silent": (503, "Tokens cannot be checked now"),
     "broker_silent": (503, "Kafka cannot be read now"),
 }
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -180,18 +181,23 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-async def sign_in(request: Request, tokens: Tokens, failures: RequestRate, whose: str) -> tuple[Entry, str]:
-    """Return the good token in the body of a request, with its entry; `whose` it is to be."""
+async def sign_in(
+    request: Request, tokens: Tokens, failures: RequestRate, whose: str
+) -> tuple[Mapping[str, Entry], str]:
+    """Return what the good token in the body of a request gives, and the token; `whose` it is to be."""
     check_change(request)
     try:
         token = msgspec.json.decode(await read_body(request), type=dict[str, str])["token"]
     except (msgspec.MsgspecError, KeyError, UnicodeError):
         raise RequestError("bad_request", f'Send {{"token": "{tokens.prefix}..."}}.') from None
-    entry = tokens.entry(token)
-    if entry is None:
+    try:
+        given = await tokens.given(token)
+    except UncheckedError:
+        unchecked()
+    if not given:
         within(failures.take(address_of(request)))
         unauthorized(whose)
-    return entry, token
+    return given, token
 
 
 def set_cookie(response: Response, request: Request, name: str, token: str, lasts_s: int) -> None:
@@ -210,6 +216,11 @@ def within(wait: float) -> None:
 def unauthorized(whose: str) -> NoReturn:
     """Refuse a request without a good token; `whose` it needs."""
     raise RequestError("unauthorized", f"Send {whose} token.", {"WWW-Authenticate": "Bearer"})
+
+
+def unchecked() -> NoReturn:
+    """Refuse a request whose token cannot be checked now."""
+    raise RequestError("issuer_silent", "Try again.", {"Retry-After": "10"})
 
 
 def _accepted(accept: str, offered: Mapping[str, object]) -> str:

@@ -42,7 +42,11 @@ block_cache: 64MiB
 release: {slot: 1s, offset: 2s}
 topics: {prefix: a., replication: 3, min_insync_replicas: 2}
 registry: {url: "https://example.com", tls: {ca: ca.pem}, username: flights, password: {file: password}}
-serve: {tokens: readers.tokens, public: [public], origins: ["https://example.com"]}
+serve:
+  tokens: readers.tokens
+  public: [public]
+  origins: ["https://example.com"]
+  jwt: {issuer: "https://example.com", audience: flights, jwks: "https://example.com/keys", claim: reads}
 console: {tokens: operators.tokens}
 sources:
   flights: {topic: flights, partitions: 4, format: json, user: tailnum, time: {field: time_hour, unit: ms}}

@@ -171,7 +171,7 @@ def test_memory_drops_the_oldest_windows_and_says_that_they_are_gone(release: Ma
     board = board_of(rows_of(*(release({"home": 40}, day=day) for day in range(5))))
     boards = Boards(memory_bytes=2 * board.cells[3 * DAY_MS, 4 * DAY_MS].size + 9)
     boards.put(board)
-    boards.bound()
+    boards.bound("public")
     assert [start // DAY_MS for start, _ in board.order] == [3, 4]
     assert board.bytes_held == sum(cell.size for cell in board.cells.values())
     assert board.is_gone(0)
@@ -181,7 +181,7 @@ def test_memory_drops_the_oldest_windows_and_says_that_they_are_gone(release: Ma
 def test_the_newest_window_stays_whatever_the_memory(release: Make) -> None:
     boards = Boards(memory_bytes=1)
     boards.put(board_of(rows_of(release({"home": 40}))))
-    boards.bound()
+    boards.bound("public")
     assert len(boards.by_name["pages", "public"].cells) == 1
 
 

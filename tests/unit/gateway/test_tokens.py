@@ -108,20 +108,21 @@ def test_a_changed_token_gives_nothing(file: Path, change: object) -> None:
     assert looked(file).entry(change(token)) is None
 
 
-def test_a_reader_has_the_audience_of_its_token_or_of_its_cookies_beside_the_public_ones(file: Path) -> None:
+async def test_a_reader_has_the_audience_of_its_token_or_of_its_cookies_beside_the_public_ones(file: Path) -> None:
     entry, token = new_token(file, "partner", NOW)
     staff, other = new_token(file, "staff", NOW)
     tokens = looked(file)
-    assert reader_of(tokens, ("public",), f"Bearer {token}", {}, "1").audiences == {"partner": entry}
-    assert reader_of(tokens, ("public",), None, {}, "1").audiences == {"public": None}
+    assert (await reader_of(tokens, ("public",), f"Bearer {token}", {}, "1")).audiences == {"partner": entry}
+    assert (await reader_of(tokens, ("public",), None, {}, "1")).audiences == {"public": None}
     both = {"sdp-partner": token, "__Host-sdp-staff": other, "theme": "dark"}
-    assert reader_of(tokens, ("public",), None, both, "1").audiences == {
+    assert (await reader_of(tokens, ("public",), None, both, "1")).audiences == {
         "partner": entry,
         "staff": staff,
         "public": None,
     }
-    assert reader_of(tokens, (), None, {"sdp-staff": token}, "1").is_bad
-    assert reader_of(tokens, ("public",), f"Basic {token}", {}, "1") == reader_of(tokens, (), "x", {"a": "b"}, "1")
+    assert (await reader_of(tokens, (), None, {"sdp-staff": token}, "1")).is_bad
+    basic = await reader_of(tokens, ("public",), f"Basic {token}", {}, "1")
+    assert basic == await reader_of(tokens, (), "x", {"a": "b"}, "1")
 
 
 def test_a_rate_lets_a_burst_through_and_then_says_how_long_to_wait() -> None:
