@@ -20,7 +20,7 @@ PAGES = {
 }
 """Documents outside `docs`, by their place in the repository, and the name of the page of each."""
 DOCUMENTS = {page: document for document, page in PAGES.items()}
-LINK = re.compile(r"\[([^\[\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(?=[)#])")
+LINK = re.compile(r"\[([^\[\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 @cache
@@ -38,13 +38,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Point links to pages; where the text of a link is a file name, put the title of the page in its place."""
+    """Point links to pages; where the text of a link is a file name, put the title of the page in its place.
+
+    A file of the repository that is no page is named, with its place.
+    """
     here = page.file.src_uri
     document = DOCUMENTS.get(here, f"docs/{here}")
 
     def to_page(link: re.Match[str]) -> str:
         target = normpath(PurePosixPath(document).parent / link[2])
+        if target not in PAGES and not target.startswith("docs/"):
+            return f"`{target}`"
         text = title(target) if link[1].endswith(".md") else link[1]
-        return f"[{text}]({relpath(PAGES.get(target, target.removeprefix('docs/')), PurePosixPath(here).parent)}"
+        place = relpath(PAGES.get(target, target.removeprefix("docs/")), PurePosixPath(here).parent)
+        return f"[{text}]({place}{link[3] or ''})"
 
     return LINK.sub(to_page, markdown)

@@ -26,7 +26,7 @@ from playwright.async_api import Browser, async_playwright
 from rich.console import Console
 
 from stream_dp.cli.demo.runs import DESTINATIONS, TEMPLATE, DemoState, Feed, configuration, flights_file, read_flights
-from stream_dp.cli.demo.walkthrough import Walkthrough, started_worker
+from stream_dp.cli.demo.walkthrough import Walkthrough, worker_here
 from stream_dp.config.access import MEMORY
 from stream_dp.config.plan import Plan, ServePlan
 from stream_dp.config.planner import load_plan
@@ -74,9 +74,9 @@ async def play(plan: Plan, log: MemoryLog) -> None:
     async with connect(plan.broker, MemoryClient(log)) as client:
         await client.create([TopicSpec(source.topic, source.partitions)])
         await prepare(plan, client, lambda: load_keys(plan.key_file).application, backfill=True)
-        async with started_worker(plan, client, log, keep_running=False) as (_, check):
+        async with worker_here(plan, client, log) as check:
             state = DemoState(plan, Feed(read_flights(flights_file()), source, 0))
-            await Walkthrough(state, client, check, Console(file=io.StringIO())).run()
+            await Walkthrough(state, client, [check], Console(file=io.StringIO())).run()
 
 
 @asynccontextmanager

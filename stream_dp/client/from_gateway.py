@@ -28,7 +28,7 @@ _Answer = tuple[aiohttp.ClientResponse, bytes]
 
 
 class _Sent(msgspec.Struct):
-    """What is read of the gateway's objects: pages, windows, events and problems."""
+    """The fields that are read of the gateway's objects: pages, windows, events and problems."""
 
     record: msgspec.Raw = _NULL
     refusal: msgspec.Raw = _NULL

@@ -17,6 +17,7 @@ CITING = sorted(
     for file in (CHECKOUT / folder).rglob("*")
     if file.suffix in (".py", ".md", ".json", ".yaml")
     and file != Path(__file__)
+    and "vectors" not in file.parts
     and (file.parent != SPECS or file.name == "README.md")
 )
 

@@ -106,7 +106,8 @@ def test_the_search_finds_a_page_and_the_browser_asks_no_other_host(site: Path) 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_page_has_the_lists_tables_and_marks_of_its_document(site: Path, document: str) -> None:
     """Site and repository read Markdown differently: lists without an empty line before them, asterisks in formulas."""
-    text = (CHECKOUT / document).read_text(encoding="utf-8")
+    here = SimpleNamespace(file=SimpleNamespace(src_uri=BESIDE.get(document, document.removeprefix("docs/"))))
+    text = SITE["on_page_markdown"]((CHECKOUT / document).read_text(encoding="utf-8"), here)
     meant = Elements(markdown_it.MarkdownIt("commonmark").enable("table").render(text), is_page=False)
     page = Elements((site / page_of(document)).read_text(encoding="utf-8"), is_page=True)
 
@@ -140,5 +141,5 @@ def test_a_link_with_the_name_of_a_file_gets_the_title_of_its_page() -> None:
     text = "see [deploy/README.md](../deploy/README.md#history), [kinds.md](kinds.md) and `kinds.md`"
 
     assert rewritten(text, page=here) == (
-        "see [Deploying](deploying.md#history), [Release kinds](kinds.md) and `kinds.md`"
+        "see [Put it on your cluster](deploying.md#history), [Release kinds](kinds.md) and `kinds.md`"
     )
