@@ -54,16 +54,25 @@ async def ask(
         "server": ("localhost", 80),
     }
     sent: list[Message] = []
+    streaming = asyncio.Event()
     waiting = [{"type": "http.request", "body": body.encode() if isinstance(body, str) else body, "more_body": False}]
 
     async def receive() -> Message:
         if waiting:
             return waiting.pop()
-        await asyncio.sleep(0.02)
+        await streaming.wait()  # any other answer ends by itself
+        known = 0
+        while len(sent) > known:
+            known = len(sent)
+            await asyncio.sleep(0.05)
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
         sent.append(message)
+        if (b"content-type", b"text/event-stream") in [
+            (n, v.partition(b";")[0]) for n, v in message.get("headers", ())
+        ]:
+            streaming.set()
 
     await app(scope, receive, send)
     head = {name.decode(): value.decode() for name, value in sent[0]["headers"]}

@@ -176,12 +176,12 @@ def test_a_token_is_of_an_audience_or_of_an_operator(visits_file: Path, call: Ca
     assert "name an audience, or --operator" in " ".join(said.err.replace("│", " ").split())
 
 
-def test_an_operators_cookie_is_nothing_to_the_readers_gateway(file: Path) -> None:
+async def test_an_operators_cookie_is_nothing_to_the_readers_gateway(file: Path) -> None:
     _, token = new_token(file, OPERATOR, NOW, prefix=OPERATORS_PREFIX)
     cookies = {"sdpo": token, "__Host-sdpo": token}
-    assert reader_of(looked(file), ("public",), None, cookies, "1") == reader_of(
-        looked(file), ("public",), None, {}, "1"
-    )
+    known = looked(file)
+
+    assert await reader_of(known, ("public",), None, cookies, "1") == await reader_of(known, ("public",), None, {}, "1")
 
 
 @pytest.mark.parametrize(
