@@ -65,7 +65,7 @@ class Evidence:
     """What a run left."""
 
     shown: Mapping[str, Sequence[Shown]]
-    """By public topic: every record, in the order of the log."""
+    """By public topic: every record, in the order of the log, those that describe views too."""
     rows: Mapping[bytes, bytes]
     """The rows of the releases table, as somebody who takes it over would find them."""
     prf_key: bytes
@@ -156,27 +156,22 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
     """
     report, topics = Report(Counter({"windows": len(expected.windows)})), Topics.of(plan)
     shown: defaultdict[bytes, Cost] = defaultdict(lambda: Cost.ZERO)
+    whole = {topic: [one for one in log if one.value and not one.is_of_view] for topic, log in evidence.shown.items()}
     for view in plan.views.values():
         by_window: defaultdict[int, list[Shown]] = defaultdict(list)
         for audience in _told(view):
-            records = [
-                one for one in evidence.shown[topics.release(view.view, audience)] if one.value and _is_of(view, one)
-            ]
-            others = {
-                one.record.window.start_ms
-                for one in evidence.shown[topics.release(view.view, audience)]
-                if one.value and not _is_of(view, one)
-            }
+            log = whole[topics.release(view.view, audience)]
+            records = [one for one in log if _is_of(view, one)]
+            others = {one.record.window.start_ms for one in log if not _is_of(view, one)}
             _check_audience(view, audience, records, expected, report, others)
             for record in records:
                 by_window[record.record.window.start_ms].append(record)
         for start, records in sorted(by_window.items()):
             shown[ledger_key(view, start)] += _check_window(view, start, records, evidence, expected, report)
     for topic, log in evidence.shown.items():
-        whole = [one for one in log if one.value]
-        if len(whole) == len(log) and any(record.offset != at for at, record in enumerate(log)):
+        if all(one.value for one in log) and any(record.offset != at for at, record in enumerate(log)):
             report.fault("compacted", topic)
-        for one in whole:
+        for one in whole[topic]:
             if not any(_is_of(view, one) for view in plan.views.values()):
                 report.fault("unasked", f"{topic}/{one.record.window.start_ms}")
     _check_ledgers(evidence, shown, report)
@@ -340,7 +335,7 @@ async def gather(app: Application, plan: Plan) -> Evidence:
     views, names = plan.views.values(), Topics.of(plan)
     topics = {names.release(view.view, audience) for view in views for audience in _told(view)}
     published = await _read(app, sorted(topics), "read_uncommitted")
-    shown = {topic: [one for row in found if not (one := Shown(*row)).is_of_view] for topic, found in published.items()}
+    shown = {topic: [Shown(*row) for row in found] for topic, found in published.items()}
     rows: dict[bytes, bytes] = {}
     changelog = names.changelog(RELEASES)
     for _, _, key, value in (await _read(app, [changelog], "read_committed"))[changelog]:
