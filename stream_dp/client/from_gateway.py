@@ -28,7 +28,7 @@ _Answer = tuple[aiohttp.ClientResponse, bytes]
 
 
 class _Sent(msgspec.Struct):
-    """What is read of the gateway's objects: pages, windows, events and problems."""
+    """A page, window, event or problem of a gateway: the fields that are used."""
 
     record: msgspec.Raw = _NULL
     refusal: msgspec.Raw = _NULL

@@ -17,6 +17,7 @@ CITING = sorted(
     for file in (CHECKOUT / folder).rglob("*")
     if file.suffix in (".py", ".md", ".json", ".yaml")
     and file != Path(__file__)
+    and file.name != "asyncapi-3.0.0.json"  # cites specifications of others
     and (file.parent != SPECS or file.name == "README.md")
 )
 
