@@ -92,7 +92,7 @@ async def test_the_newest_record_of_every_window_comes_in_order_and_whole(
 ) -> None:
     sharper = release(MANY, day=1, revision=2, level=1)
     site.world.publish(release({"home": 4}, day=2), refusal(day=3), release({"home": 40}), release(MANY, day=1))
-    site.world.publish(release(MANY, day=4)), site.world.publish(sharper, refusal(day=2, revision=2))
+    site.world.publish(release(MANY, day=4), sharper, refusal(day=2, revision=2))
     site.world.publish(release(MANY, day=1), release({"home": 40}), refusal(day=3))  # repeated after a crash
     found = await site.all()
     assert list(map(words, found)) == ["0 r1", "1 r2", "2 r1", "2 refused2", "3 refused1", "4 r1"]
@@ -360,7 +360,7 @@ async def test_a_token_that_expires_ends_it(site: Site, release: Make) -> None:
 @only_gateway
 async def test_a_stream_that_is_cut_off_is_resumed_and_half_an_event_is_none(site: Site, release: Make) -> None:
     sent = event("release", b'{"record":%s}' % encode(release({"home": 5}, day=1)), "00000000-9")
-    streams = [
+    streams: list[Any] = [
         b"retry: 3000\nid: 00000000-7\n\n: now\n\n" + sent[:-9],
         (503, b"", {}),
         (502, b"<html>", {}),
