@@ -76,7 +76,7 @@ async def test_every_block_of_the_page_runs(
     names = await asyncio.to_thread(run, BLOCKS[number], world)
     said = capsys.readouterr().out
     expected = [
-        "1970-01-01T00:00:00Z [('home', (1, ",
+        "1970-01-01T00:00:00Z 1 {'home': (1, ",
         "1970-01-02T00:00:00Z 1",
         "('1970-01-02T00:00:00Z', '1970-01-03T00:00:00Z'): {'home': (",
         "does not take the token",
