@@ -18,6 +18,7 @@ from stream_dp.config.plan import ServePlan
 from stream_dp.gateway import api
 from stream_dp.gateway.api import Page, RequestError
 from stream_dp.gateway.boards import Board, Boards, BoardWindow, compact
+from stream_dp.gateway.openapi import Operation, document
 from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
 from stream_dp.gateway.tokens import COOKIE, Reader, RequestRate, Tokens, reader_of
 from stream_dp.gateway.web import (
@@ -93,6 +94,7 @@ class Gateway:
 
     def __post_init__(self) -> None:
         self.hub = Hub(self.tokens)
+        self._parameters: dict[str, Sequence[str]] = {}
 
     def app(self, read: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Starlette:
         """Return the application; `read` fills the boards as long as it runs."""
@@ -112,7 +114,12 @@ class Gateway:
             Route("/livez", guarded(self._live)),
             Route("/readyz", guarded(self._is_ready)),
         ]
-        self._described = [route for route in routes if isinstance(route, Route)]
+        self._described = [
+            Operation(route.path, method, self._parameters.get(route.path, ()))
+            for route in routes
+            if isinstance(route, Route)
+            for method in sorted((route.methods or set()) - {"HEAD"})
+        ]
         if self.static.is_dir():
             routes.append(Mount("/", StaticFiles(directory=self.static, html=True)))
         return application(routes, self.hub, read, origins=self.serve.origins)
@@ -141,7 +148,8 @@ class Gateway:
                 )
             return response
 
-        return Route(path, guarded(answer), name=" ".join(parameters) or "none")
+        self._parameters[path] = parameters
+        return Route(path, guarded(answer))
 
     async def _reader(self, request: Request) -> Reader:
         address = address_of(request)
@@ -282,22 +290,7 @@ class Gateway:
         return Response(compact({"status": "ready"}), media_type=JSON)
 
     async def _openapi(self, _: Request) -> Response:
-        paths: dict[str, Any] = {}
-        for route in self._described:
-            inner = [part.partition("}")[0] for part in route.path.split("{")[1:]]
-            named = [] if route.name == "none" or not route.path.startswith("/v1") else route.name.split()
-            query = [name for name in named if name.islower() and not name.startswith("_")]
-            fields = [(name, "path") for name in inner] + [(name, "query") for name in ["audience", *query]]
-            for method in sorted((route.methods or set()) - {"HEAD"}):
-                paths.setdefault(route.path, {})[method.lower()] = {
-                    "parameters": [
-                        {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
-                        for name, place in fields
-                    ],
-                    "responses": {"default": {"description": "the answer, or application/problem+json"}},
-                }
-        info = {"title": "stream-dp gateway", "version": "1"}
-        return Response(compact({"openapi": "3.1.0", "info": info, "paths": paths}), media_type=JSON)
+        return Response(compact(document(self._described)), media_type=JSON)
 
 
 def _at(board: Board) -> str:

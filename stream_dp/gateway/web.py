@@ -33,6 +33,7 @@ LONGEST_URL, LARGEST_BODY = 4 << 10, 64 << 10
 COMPRESSED_FROM = 1 << 10
 LOG = logging.getLogger("stream_dp.gateway")
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
+PROBLEM = "application/problem+json"
 FORMS = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 NOT_FOUND = "There is nothing here for these credentials."
 STATUSES: Mapping[str, tuple[int, str]] = {
@@ -244,7 +245,7 @@ def problem(found: RequestError, status: int | None = None) -> Response:
     detail = NOT_FOUND if found.kind == "not_found" else found.detail
     body = {"type": found.kind, "title": title, "status": status or usual, "detail": detail, **found.more}
     headers = {"Cache-Control": "no-store", **found.headers}
-    return Response(compact(body), status or usual, headers, "application/problem+json")
+    return Response(compact(body), status or usual, headers, PROBLEM)
 
 
 async def _http_problem(_: Request, error: Exception) -> Response:
