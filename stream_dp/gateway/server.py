@@ -14,13 +14,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from stream_dp.gateway.streams import TRANSPORT
 
 LARGEST_HEAD = 16 << 10
-HEAD_SECONDS, IDLE_SECONDS = 10, 30
+REQUEST_SECONDS, IDLE_SECONDS = 10, 30
 MOST_CONNECTIONS = 4000
 END_SECONDS = 3
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection that is closed if the head of a request is too large, or takes too long."""
+    """A connection that is closed if the head of a request is too large, or the request takes too long to come."""
 
     _head_bytes = 0
     _timer: asyncio.TimerHandle | None = None
@@ -28,7 +28,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self._timer = self.loop.call_later(HEAD_SECONDS, transport.abort)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; empty lines before a request end the idle time, so they count as its beginning."""
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait()
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -40,8 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
         self._head_bytes = 0
-        self._stop()
-        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        self._wait()
 
     def on_url(self, url: bytes) -> None:
         """Add to the address."""
@@ -53,15 +58,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._count(len(name) + len(value))
         super().on_header(name, value)
 
-    def on_headers_complete(self) -> None:
-        """End the head of a request."""
+    def on_message_complete(self) -> None:
+        """End a request, its body too."""
         self._stop()
-        super().on_headers_complete()
+        super().on_message_complete()
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > LARGEST_HEAD:
             raise ValueError("the head of a request is too large")  # the parser answers 400 and closes
+
+    def _wait(self) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
 
     def _stop(self) -> None:
         if self._timer is not None:

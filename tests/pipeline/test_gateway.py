@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.gateway import server, streams
+from stream_dp.gateway import streams
 from stream_dp.gateway.boards import Board
 from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.records.codec import encode_parts
@@ -305,13 +305,3 @@ async def test_what_is_no_request_is_refused_and_others_are_served(world: World,
             assert (await reader.read()).startswith(b"HTTP/1.1 400")
         writer.close()
         assert await status(session, "/livez") == 200
-
-
-async def test_a_head_that_does_not_come_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
-    async with world.serving():
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(b"GET /v1/views HTTP/1.1\r\nHost")
-        async with asyncio.timeout(WITHIN_SECONDS):
-            assert await reader.read() == b""
-        writer.close()
