@@ -40,6 +40,11 @@ class ViewWindow(PublicRecord):
     pane_ms: Length | SkipJsonSchema[None] = Field(
         default=None, json_schema_extra=absent, description="Length of a pane, where windows are made of panes."
     )
+    totals: Annotated[int, Field(ge=2)] | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=absent,
+        description="Number of totals that are released of a window, one at the end of every pane.",
+    )
     origin_ms: int | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
@@ -151,7 +156,7 @@ class ViewRecord(PublicRecord):
             return None
         ends, first_ms = self.window.ends, self.edition.first_window_ms
         least_ms = first_ms
-        if self.kind != "running" and self.window.size_ms is not None:
+        if self.window.totals is None and self.window.size_ms is not None:
             least_ms = first_ms + self.window.size_ms - 1
         last_ms = least_ms if newest_ms is None else max(newest_ms, least_ms)
         return ends.end(ends.start_of(last_ms)) + self.window.grace_ms

@@ -189,7 +189,7 @@ def _edition(number: int, first_ms: int) -> ViewEdition:
 
 
 def _window(view: ViewPlan, edition: Edition) -> ViewWindow:
-    lengths, own = edition.shape.settings, view.window
+    lengths, own, totals = edition.shape.settings, view.window, edition.shape.totals
     if isinstance(lengths.size, CalendarUnit):
         return ViewWindow(size=lengths.size.value, zone=lengths.zone, grace_ms=own.grace_ms, clock=own.clock)
     return ViewWindow(
@@ -197,6 +197,7 @@ def _window(view: ViewPlan, edition: Edition) -> ViewWindow:
         size_ms=lengths.size,
         every_ms=lengths.every_ms,
         pane_ms=lengths.pane,
+        totals=totals if totals > 1 else None,
         origin_ms=lengths.origin_ms,
         grace_ms=own.grace_ms,
         clock=own.clock,

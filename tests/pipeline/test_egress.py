@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from io import StringIO
 from pathlib import Path
@@ -26,16 +27,16 @@ from tests.support.views import CHOOSERS, TOPK, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
-SECRETS = [b"zelda", b"cellar-door", b"4711", b"badly-formed"]
+SECRETS = [b"zelda", b"cellar-door", b"47110815", b"badly-formed"]
 """Parts of a user's name, of an item that few have, of the number of users of an item, of a record that is refused."""
 REASONS = {"malformed_json", "missing_field", "clipped", "before_start"}
 """Why some of `visits_of` are not counted."""
 ADVISED = (
-    "sources.visits: malformed_json (about 20 % of the newest records): ",
-    "sources.visits: malformed_json (some of the records): ",
-    "sources.visits: missing_field (some of the records): ",
-    ": clipped (",
-    ": before_start (",
+    r"sources.visits: malformed_json \(about 20 % of the newest records\): ",
+    r"sources.visits: malformed_json \(.+ of the records\): ",  # of the first ones, or of all
+    r"sources.visits: missing_field \(.+ of the records\): ",
+    r": clipped \(",
+    r": before_start \(",
     "windows of the last hour: ",
     "budget lasts until ",
 )
@@ -48,7 +49,7 @@ def visits_of(start_ms: int, pages: int, users: int) -> list[Any]:
     """Two minutes of visits: some pages that many have, one that two have, and records that are refused."""
     many = [Event(f"u{user}", f"/{user % pages}", start_ms + user) for user in range(users)]
     few = [Event(f"zelda{user}", "/cellar-door", start_ms + 9000) for user in range(2)]
-    bad = [Raw(0, b"zelda", b'{"badly-formed": 4711', {}), Raw(1, b"zelda", b'{"user": "cellar-door"}', {})]
+    bad = [Raw(0, b"zelda", b'{"badly-formed": 47110815', {}), Raw(1, b"zelda", b'{"user": "cellar-door"}', {})]
     return [*many, *few, *bad, Watermark(start_ms + 2 * MINUTE + 10_000)]
 
 
@@ -95,7 +96,7 @@ async def test_no_user_rare_item_or_refused_content_is_in_public_topics_logs_cou
         monkeypatch.setattr(advice, name, 0)
     app = await launch(("views:", "views:" + TOPK), ("ledgers:", CHOOSERS))
     start = start_of(next(iter(app.plan.views.values())))
-    first: list[Any] = [Raw(0, b"zelda", b'{"badly-formed": 4711', {}), Event("zelda", "/cellar-door", 4711)]
+    first: list[Any] = [Raw(0, b"zelda", b'{"badly-formed": 47110815', {}), Event("zelda", "/cellar-door", 47110815)]
     many = [Event("zelda", f"/cellar-door/{number}", start + number) for number in range(4)]
     await app.publish([*first, *many])  # the first start looks at them
     worker = await app.start()
@@ -136,7 +137,7 @@ async def said_what_was_released(app: Application) -> bool:
 
 
 async def is_in(caplog: pytest.LogCaptureFixture, words: str) -> bool:
-    return words in caplog.text
+    return re.search(words, caplog.text) is not None
 
 
 async def dead_letters(app: Application, number: int) -> bool:

@@ -160,9 +160,9 @@ def audit(plan: Plan, evidence: Evidence, expected: Expected) -> Report:
     for view in plan.views.values():
         by_window: defaultdict[int, list[Shown]] = defaultdict(list)
         for audience in _told(view):
-            log = whole[topics.release(view.view, audience)]
-            records = [one for one in log if _is_of(view, one)]
-            others = {one.record.window.start_ms for one in log if not _is_of(view, one)}
+            found = whole[topics.release(view.view, audience)]
+            records = [one for one in found if _is_of(view, one)]
+            others = {one.record.window.start_ms for one in found if not _is_of(view, one)}
             _check_audience(view, audience, records, expected, report, others)
             for record in records:
                 by_window[record.record.window.start_ms].append(record)

@@ -193,7 +193,8 @@ class Stream:
     async def shown(self) -> int:
         """How many windows every audience of every view has in its topic."""
         rows = await self.app.read_all(self.topics)
-        return min(len({key.split(b"/")[2] for key, _ in found if key is not None}) for found in rows.values())
+        places = [{key.split(b"/")[2] for key, _ in found if key is not None} for found in rows.values()]
+        return min(len(found - {b"view"}) for found in places)
 
     @property
     def topics(self) -> list[str]:

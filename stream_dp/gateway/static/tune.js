@@ -156,7 +156,7 @@ export class Tuning {
       return;
     }
     this.busy = true;
-    const {number, view, assignments, moved} = this, isStale = () => number !== this.number;
+    const {number, view, assignments, moved} = this, isStale = () => number !== this.number || !this.element.isConnected;
     const others = assignments.filter(one => !one.startsWith(`${moved.key}=`)), values = around(moved), key = JSON.stringify([this.settings.settings.length, view, others, moved.key, values]);
     try {
       const known = this.drawn?.key === key && this.drawn.points, has = this.said === number && this.answer;

@@ -406,9 +406,9 @@ class KafkaClient(Client):
         consumer = AIOKafkaConsumer(
             **self._cluster.options, group_id=None, auto_offset_reset="earliest", enable_auto_commit=False
         )
-        with self._answering():
-            await consumer.start()
         try:
+            with self._answering():
+                await consumer.start()
             consumer.assign(places)
             with self._answering():
                 ends = await consumer.end_offsets(places) if until_end or last is not None else {}

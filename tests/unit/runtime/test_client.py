@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from faust.types import TP
 
 from stream_dp.config.access import Broker
@@ -146,3 +146,29 @@ async def test_account_that_lacks_a_right_is_told_which_and_is_not_taken_for_one
         await asked.partitions("accounts")
     remedy = "`stream-dp acl FILE` prints the rights that are needed"
     assert str(raised.value) == f"the cluster at host:1 does not let this account {words}; {remedy}"
+
+
+async def test_a_reader_that_could_not_connect_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each attempt of a long outage leaves its connections behind."""
+    stopped = []
+
+    class Unreachable:
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        async def start(self) -> None:
+            raise KafkaConnectionError
+
+        async def stop(self) -> None:
+            stopped.append(self)
+
+    async def described(_: Any) -> dict[str, Any]:
+        return {"visits": SimpleNamespace(partitions=1)}
+
+    none: Any = None
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, none, none)
+    monkeypatch.setattr(asked, "describe", described)
+    monkeypatch.setattr(client, "AIOKafkaConsumer", Unreachable)
+    with pytest.raises(BrokerError):
+        await anext(aiter(asked.follow(["visits"])))
+    assert len(stopped) == 1

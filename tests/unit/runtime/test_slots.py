@@ -96,8 +96,10 @@ class Stand:
         return [(record.timestamp, (record.value or b"").decode()) for record in self.log()]
 
     def log(self) -> list[LogRecord]:
+        """What was published of windows."""
         assert self.worker.app.memory_log is not None
-        return self.worker.app.memory_log.records[TP(self.topic, 0)]
+        records = self.worker.app.memory_log.records[TP(self.topic, 0)]
+        return [record for record in records if b"/view/" not in (record.key or b"")]
 
     @asynccontextmanager
     async def publishing(self) -> AsyncIterator[asyncio.Task[None]]:
