@@ -46,7 +46,7 @@ PLACES = {
     "view": st.sampled_from(["pages", "pages", "searches"]),
     "start": st.sampled_from(["1970-01-01", "1970-01-02T00:00:00Z", "1970-01-09", "x"]),
 }
-FEW, MANY = 6, 100
+FEW, MANY = 6, 40
 
 
 def steady(examples: int) -> settings:
@@ -89,7 +89,7 @@ def fuzz(gateway: Gateway, examples: int, only: str = "/") -> set[int]:
     credentials = [None, f"Bearer {token_of(gateway, 'staff')}", "Bearer sdp_x"]
     statuses: set[int] = set()
     for found in schema.get_all_operations():
-        operation = found.ok()
+        operation = found.ok()  # type: ignore[union-attr]  # an operation that is described wrongly has none
         if not operation.path.startswith(only):
             continue
         fuzz_operation(operation, examples, statuses, credentials)
@@ -240,7 +240,7 @@ def fuzz_console(desk: Desk, examples: int) -> set[int]:
     """Send the console anything; return the statuses of its answers."""
     statuses = set()
 
-    def sent(path: str, body: Any, method: str, **headers: str) -> None:
+    def sent(path: str, body: Any, method: str, **headers: Any) -> None:
         answer = asyncio.run(desk.send(path, body, method, **headers))
         statuses.add(answer.status)
         assert answer.status < 500, (method, path, body, answer.body)
@@ -281,7 +281,7 @@ def test_the_console_answers_anything_that_is_sent(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_the_console_answers_much_that_is_sent(desk: Desk) -> None:
-    assert {200, 400, 401, 404, 405, 409, 422} <= fuzz_console(desk, 1000)
+    assert {200, 400, 401, 404, 405, 409, 422} <= fuzz_console(desk, 300)
 
 
 def test_a_console_that_fails_is_found(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
