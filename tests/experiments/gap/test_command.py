@@ -96,6 +96,7 @@ def test_the_tables_are_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= max(80, len(f"Picture: {picture}"))
 
 
+@pytest.mark.slow
 def test_a_machine_reads_every_number(tmp_path: Path) -> None:
     told: dict[str, Any] = json.loads(run("--json", folder=tmp_path).stdout)
 
@@ -125,6 +126,7 @@ def test_a_seed_repeats_every_draw() -> None:
     assert one.calls == again.calls != other.calls
 
 
+@pytest.mark.slow
 def test_a_published_file_takes_the_place_of_what_is_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kosarak.dat"
     file.write_text("".join(f"{' '.join(str(item) for item in range(1, 301 - line))}\n" for line in range(40)))

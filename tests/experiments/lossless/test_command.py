@@ -24,6 +24,7 @@ def run(*arguments: str, folder: Path) -> Result:
     )
 
 
+@pytest.mark.slow
 def test_figure_2_is_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     picture = tmp_path / "made" / "lossless.png"
     result = run(folder=picture.parent)
@@ -56,6 +57,7 @@ def test_a_machine_reads_every_variance(tmp_path: Path) -> None:
         assert one["independent"]["expected"][1] == pytest.approx(TABLE[one["releases"]], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_the_output(tmp_path: Path) -> None:
     one, again = (run("--json", folder=tmp_path).stdout for _ in range(2))
 

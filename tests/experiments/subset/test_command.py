@@ -80,6 +80,7 @@ def test_a_machine_reads_every_number(tmp_path: Path) -> None:
     assert told["exponents"][0]["curves"]["canonical γ=1/2"]["top"][1] == pytest.approx(0.9998218824843018)
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_what_is_simulated() -> None:
     one, again, other = (subset_numbers.study((5,), None, 50, seed, lambda step: None) for seed in (1, 1, 2))
     shares = [study.comparisons[0].curves["peeling"].good.tolist() for study in (one, again, other)]

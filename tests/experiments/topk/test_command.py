@@ -34,6 +34,7 @@ def run(*arguments: str, folder: Path) -> Result:
     return CliRunner().invoke(experiments, ["topk", "--folder", str(folder), *arguments], env={"COLUMNS": "80"})
 
 
+@pytest.mark.slow
 def test_figure_1_and_the_sizes_are_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     picture = tmp_path / "made" / "topk.png"
     result = run(folder=picture.parent)

@@ -49,7 +49,7 @@ def test_the_joint_law_is_that_of_one_path_in_every_order(
     assert law.missing <= F(1, 30)
 
 
-@pytest.mark.parametrize("order", [(2, 0, 1), (2, 1, 0)], ids=str)
+@pytest.mark.parametrize("order", ordinarily(1, [(2, 0, 1), (2, 1, 0)]), ids=str)
 def test_after_erasing_the_counts_the_joint_law_is_the_same(
     every_number: Callable[..., Any], order: tuple[int, ...]
 ) -> None:

@@ -41,7 +41,7 @@ def falling(dbar: int, k: int, epsilon: float) -> list[int]:
     return [1000] * k + tail
 
 
-@pytest.mark.parametrize("dbar", [200, 1000])
+@pytest.mark.parametrize("dbar", [200, pytest.param(1000, marks=pytest.mark.slow)])
 def test_neighbours_lose_at_most_epsilon_and_with_the_printed_sign_far_more(vectors: dict[str, Any], dbar: int) -> None:
     row = next(row for row in vectors["alg6_printed_sign_violation"] if row["dbar"] == dbar)
     epsilon, k = float(row["eps"]), row["k"]

@@ -100,10 +100,15 @@ def test_crashes_around_a_gap_leave_each_window_exact_or_lost(seed: int, clock: 
     [
         "nothing",
         "not ahead",
-        "not what was open",
-        "watermarks stand still",
-        "a view that begins in a gap",
-        "a view that begins behind one",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (
+                "not what was open",
+                "watermarks stand still",
+                "a view that begins in a gap",
+                "a view that begins behind one",
+            )
+        ),
     ],
 )
 def test_a_rule_that_loses_too_little_is_found_out(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
