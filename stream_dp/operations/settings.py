@@ -174,10 +174,9 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
         path = key.split(".")
         if not sign or not all(path):
             raise ConfigError("write KEY=VALUE, such as k=20 or window.grace=1m", assignment)
-        entry = named("view", view, raw["views"], "view")
-        value = _value(assignment, text)
+        entry, value = _entry(raw.get("views"), view, assignment), _value(assignment, text)
         if path[0] == "levels":
-            path = _in_ladder(raw["ladders"], entry["ladder"], path, assignment)
+            path = _in_ladder(raw["ladders"], entry.get("ladder"), path, assignment)
         if path[0] == "ladders":
             _set_level(raw["ladders"], path, assignment, value)
             continue
@@ -186,8 +185,18 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
     return build_plan(raw, before.folder)
 
 
-def _in_ladder(ladders: Mapping[str, Any], name: str, path: Sequence[str], assignment: str) -> list[str]:
+def _entry(views: Data, view: str, assignment: str) -> dict[str, Any]:
+    """Return the settings of a view, as the assignments before this one leave them."""
+    entry = named("view", view, views, "view") if isinstance(views, dict) else None
+    if not isinstance(entry, dict):
+        raise ConfigError(f"the assignments before this one leave view {view} no settings", assignment)
+    return entry
+
+
+def _in_ladder(ladders: Mapping[str, Any], name: Data, path: Sequence[str], assignment: str) -> list[str]:
     """Return the place of a level of a view's ladder among all ladders."""
+    if not isinstance(name, str) or name not in ladders:
+        raise ConfigError("the view has no ladder that is known", assignment)
     if len(path) != 3 or path[2] != "epsilon" or assignment.endswith("="):
         raise ConfigError('write a level and its epsilon: "levels.LEVEL.epsilon=1/2"', assignment)
     levels = [level["level"] for level in ladders[name]]
@@ -209,9 +218,9 @@ def _set_level(ladders: dict[str, Any], path: Sequence[str], assignment: str, va
     else:
         try:
             epsilon = parse_exact(str(value))
+            coarser = sum(parse_exact(str(level["epsilon"])) < epsilon for level in levels)
         except ValueError as error:
             raise ConfigError(str(error), assignment) from None
-        coarser = sum(parse_exact(str(level["epsilon"])) < epsilon for level in levels)
         levels.insert(coarser, {"level": name, "epsilon": value})
 
 

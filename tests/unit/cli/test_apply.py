@@ -659,3 +659,22 @@ def test_settings_of_other_views_are_changed_and_views_removed(visits: Plan) -> 
     assert [*tuned(visits, "pages", ["views.searches="]).views] == ["pages"]
     with pytest.raises(ConfigError, match="no view is named"):
         tuned(visits, "pages", ["views.pages=", "k=3"])
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        ["views.pages=of another shape", "k=3"],
+        ["views=", "k=3"],
+        ["views=3", "k=3"],
+        ["ladder=", "levels.fine.epsilon=1"],
+        ["ladder=[fine]", "levels.fine.epsilon=1"],
+        ["ladders.pages.fine=high", "ladders.pages.middle=1/2"],
+    ],
+)
+def test_an_assignment_is_refused_where_those_before_it_leave_nothing_to_assign_to(
+    visits: Plan, assignments: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        tuned(visits, "pages", assignments)
+    assert [fault.path for fault in refused.value.faults] == assignments[-1:]
