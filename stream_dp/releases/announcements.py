@@ -2,7 +2,8 @@
 
 A record is a function of the plan alone. `Announcements.load` stores those that differ from what was sent last, and
 they leave at the next slot, before every release that waits for it. An engine releases when it is loaded, so readers
-have the record of an edition before its first window.
+have the record of an edition before its first window. Known and open: an audience may lack that of an edition that has
+ended (story 51 of `test_engine_stories.py`).
 
 The row is the commit point. A crash before it leaves nothing; from there to the end of publishing it leaves a record
 that is published again, byte for byte; behind that, a row that says so. Equal bytes are not sent again.
