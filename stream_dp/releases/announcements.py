@@ -2,14 +2,13 @@
 
 A record is a function of the plan alone. `Announcements.load` stores those that differ from what was sent last, and
 they leave at the next slot, before every release that waits for it. An engine releases when it is loaded, so readers
-have the record of an edition before its first window. Known and open: an audience may lack that of an edition that has
-ended (story 51 of `test_engine_stories.py`).
+have the record of an edition before its first window.
 
 The row is the commit point. A crash before it leaves nothing; from there to the end of publishing it leaves a record
 that is published again, byte for byte; behind that, a row that says so. Equal bytes are not sent again.
 
-The record of an edition is taken back when the last of its windows is marked as expired (`releases.expiry`); that of an
-audience that was removed, when the last window is that was released by then.
+The record of an edition is taken back when the last of its windows is marked as expired (`releases.expiry`) and all of
+that has left; that of an audience that was removed, when the last window is that was released by then.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from stream_dp.records.models import NEIGHBOURS, SCHEMA_VERSION, Amount, Privacy
 from stream_dp.records.view_record import ViewEdition, ViewLedger, ViewLevel, ViewRecord, ViewUnlock, ViewWindow
 from stream_dp.releases.partition_state import PartitionState
 from stream_dp.releases.publication import Destinations, account_parts
-from stream_dp.releases.rows import ANNOUNCED, Change
+from stream_dp.releases.rows import ANNOUNCED, Change, stored_windows
 from stream_dp.version import __version__
 from stream_dp.windows.durations import CalendarUnit, format_duration, format_time
 from stream_dp.windows.effects import Leave, Message, Rows
@@ -123,8 +122,16 @@ def _stored(view: str, rows: Rows) -> dict[bytes, AnnouncedRow]:
 
 
 def unsent(view: str, rows: Rows) -> dict[bytes, AnnouncedRow]:
-    """Return the rows of a definition whose records are still to be published."""
-    return {key: row for key, row in _stored(view, rows).items() if not row.sent}
+    """Return the rows of a definition whose records are to be published: none is taken back before its windows are."""
+    return {
+        key: row
+        for key, row in _stored(view, rows).items()
+        if not row.sent and (row.value is not None or not _stands_before(view, row.over_ms, rows))
+    }
+
+
+def _stands_before(view: str, over_ms: int | None, rows: Rows) -> bool:
+    return over_ms is not None and next(stored_windows(view, rows, until_ms=over_ms), None) is not None
 
 
 def settled_announcements(published: Mapping[bytes, AnnouncedRow], rows: Rows) -> Iterator[Change]:

@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from stream_dp.config.plan import ViewPlan
-from stream_dp.releases.announcements import ANNOUNCEMENT_MS, AnnouncedRow, settled_announcements, unsent
+from stream_dp.releases.announcements import ANNOUNCEMENT_MS, NEXT_SLOT_MS, AnnouncedRow, settled_announcements, unsent
 from stream_dp.releases.expiry import finished
 from stream_dp.releases.partition_state import PartitionState
 from stream_dp.releases.pieces import RecordRow, forgotten_records, stored_records, waiting_records
@@ -197,6 +197,8 @@ class Outboxes:
                 del self._published[window]
                 self._late.discard(window)
                 self._waited.discard(window)
+        for name in {view for view, _, _ in expired if unsent(view, rows)}:  # a record was about what is gone
+            self.add(Leave(name, ANNOUNCEMENT_MS, NEXT_SLOT_MS))
         while settled and self._held:
             heappush(self._waiting, self._held.pop())
 
