@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,24 +19,10 @@ from tests.browser import air
 from tests.browser.gateway_double import STATIC
 from tests.browser.served_console import Served, served
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")]
-ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
+pytestmark = pytest.mark.browser
 STANDARD = '[id="tune-levels.standard.epsilon"]'
 Page = Any
 Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS.split())
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
@@ -47,25 +32,18 @@ def console(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Open]:
-    """Open the page with a token; at the end nothing was blocked and nothing has failed."""
-    pages, faults = [], []
+def visit(empty_page: Callable[..., Page]) -> Open:
+    """Open the page with a token."""
 
     def opened(console: Served, token: str | None = None, wait: str = "#meaning h3", **options: Any) -> Page:
-        page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda message: faults.append(message.text) if "Content Security" in message.text else None)
-        pages.append(page)
+        page = empty_page(**options)
         page.goto(console.url)
         page.fill("#token", console.token if token is None else token)
         page.keyboard.press("Enter")
         page.wait_for_selector(wait, timeout=20_000)
         return page
 
-    yield opened
-    for page in pages:
-        page.close()
-    assert not faults
+    return opened
 
 
 def text(page: Page, selector: str = "main") -> str:
