@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import filterfalse
 from pathlib import Path
@@ -19,7 +19,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import next_record
 from stream_dp.control.grant_records import Grant
-from stream_dp.errors import StateError
+from stream_dp.errors import OutageError, StateError
 from stream_dp.exact.bits import Entropy
 from stream_dp.records.codec import AnyRecord, decode, outline
 from stream_dp.records.history import Joiner
@@ -243,7 +243,7 @@ class Application:
         """The first answer of a check that is not None and not False.
 
         Args:
-            check: asked again and again.
+            check: asked again and again, also where the broker did not answer it.
             within_s: for so long.
 
         Raises:
@@ -252,7 +252,9 @@ class Application:
         """
         deadline = time.monotonic() + within_s
         while True:
-            answer = await check()
+            answer = None
+            with suppress(OutageError):
+                answer = await check()
             if answer is not None and answer is not False:
                 return answer
             if self.worker is not None and (reason := self.worker.crash_reason()) is not None:

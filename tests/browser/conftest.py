@@ -13,6 +13,8 @@ ARGUMENTS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 )
+PATIENCE_MS = 60_000
+"""A page that a loaded machine draws for the first time may take half of this."""
 Page = Any
 
 
@@ -34,6 +36,7 @@ def empty_page(browser: Any) -> Iterator[Callable[..., Page]]:
 
     def opened(**options: Any) -> Page:
         page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda message: faults.append(message.text) if _is_fault(message.text) else None)
         pages.append(page)

@@ -57,10 +57,10 @@ class Served:
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._server.serve())
-        left = asyncio.all_tasks(self._loop)
-        for task in left:
+        for task in (left := asyncio.all_tasks(self._loop)):
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:  # of none, gather asks for a loop of this thread, which has none
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
     def start(self) -> None:

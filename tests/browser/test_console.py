@@ -16,6 +16,7 @@ from stream_dp.operations.settings import tuned
 from stream_dp.runtime.embedded import MemoryClient
 from stream_dp.runtime.kafka.control_topic import post, read_history
 from tests.browser import air
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.gateway_double import STATIC
 from tests.browser.served_console import Served, served
 
@@ -40,7 +41,7 @@ def visit(empty_page: Callable[..., Page]) -> Open:
         page.goto(console.url)
         page.fill("#token", console.token if token is None else token)
         page.keyboard.press("Enter")
-        page.wait_for_selector(wait, timeout=20_000)
+        page.wait_for_selector(wait)
         return page
 
     return opened
@@ -57,13 +58,22 @@ def choose(page: Page, view: str) -> None:
 
 def settled(page: Page) -> None:
     """Wait until the numbers are those of the last movement."""
-    page.wait_for_selector("#tiles:not(.stale) .tile", timeout=10_000)
+    page.wait_for_selector("#tiles:not(.stale) .tile")
 
 
 def move(page: Page, slider: str, steps: int) -> None:
     page.focus(slider)
     for _ in range(abs(steps)):
         page.keyboard.press("ArrowRight" if steps > 0 else "ArrowLeft")
+
+
+def until(page: Page, holds: Callable[[], bool]) -> None:
+    """Wait for something that is not on the page."""
+    for _ in range(PATIENCE_MS // 50):
+        if holds():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"not within {PATIENCE_MS} ms")
 
 
 def others_post(console: Served, note: str = "theirs") -> None:
@@ -105,7 +115,7 @@ def test_all_is_well_is_said_and_then_a_problem_comes_by_the_stream(visit: Open,
         assert "All is well." in text(page, "#part-now")
         assert "Every budget lasts to the end of its period." in text(page, "#part-now")
         air.say(console.log, air.report(reported_ms=air.now_ms() - 60_000))
-        page.wait_for_selector(".todo .bad", timeout=5000)
+        page.wait_for_selector(".todo .bad")
         assert "has not reported for" in text(page, ".todo")
         assert "All is well" not in text(page, "#part-now")
 
@@ -125,7 +135,7 @@ def test_error_and_price_move_with_sliders_and_a_plan_is_agreed_to(visit: Open, 
     assert re.search(r"±10 ▼ was ±30 A key is shown from 63 ▼ was 193", text(page, "#tiles"))
     assert re.search(r"ε 0\.02143 ▼ was ε 0\.02858", text(page, "#tiles"))
     assert "100 shown 90 to 110" in text(page, "#meaning")
-    page.wait_for_selector("#curve-table", timeout=5000)
+    page.wait_for_selector("#curve-table")
     page.click("#show-plan")
     plan = text(page, "#plan")
     assert "View small-places, from the window of 11 Feb 2014 on" in plan
@@ -136,14 +146,14 @@ def test_error_and_price_move_with_sliders_and_a_plan_is_agreed_to(visit: Open, 
     page.fill("#note", air.HOSTILE)
     page.check("#agreed")
     page.click("#apply")
-    page.wait_for_selector("text=Not yet: air-one", timeout=5000)
+    page.wait_for_selector("text=Not yet: air-one")
     air.say(console.log, air.report(settings=3))
-    page.wait_for_selector("text=The worker uses settings 3.", timeout=5000)
+    page.wait_for_selector("text=The worker uses settings 3.")
     posted = air.run(read_history(console.plan, MemoryClient(console.log)))[2]
     assert posted.note == air.HOSTILE
     assert posted.sections["views"]["small-places"]["window"]["size"] == "14d"
     assert posted.sections["ladders"]["totals"][1]["epsilon"] == "3/10"
-    page.wait_for_selector("#history >> text=views.small-places.window.size", timeout=5000)
+    page.wait_for_selector("#history >> text=views.small-places.window.size")
     assert page.query_selector("main img") is None
     assert not [url for url in asked if "/views" in url or "/windows" in url]
 
@@ -153,7 +163,7 @@ def test_a_fault_is_shown_at_its_slider_in_the_words_of_check(visit: Open, conso
     choose(page, "small-places")
     page.fill('[id="tune-levels.overview.epsilon-exact"]', "1/2")
     page.keyboard.press("Tab")
-    page.wait_for_selector(".ctl .fault:not(:empty), #faults:not(:empty)", timeout=5000)
+    page.wait_for_selector(".ctl .fault:not(:empty), #faults:not(:empty)")
     faults = [found.inner_text() for found in page.query_selector_all("#tune .fault, #tune .faults")]
     assert "epsilon" in " ".join(faults)
     assert page.is_disabled("#show-plan")
@@ -163,17 +173,17 @@ def test_a_fault_is_shown_at_its_slider_in_the_words_of_check(visit: Open, conso
 def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Open, console: Served) -> None:
     page = visit(console)
     choose(page, "small-places")
-    page.wait_for_selector("#curve-table", timeout=5000)
+    page.wait_for_selector("#curve-table")
     held: list[Any] = []
     page.route("**/v1/plan", lambda route: held.append(route))  # noqa: PLW0108 - playwright wants a function
     move(page, "#tune-items_per_user", 1)
-    page.wait_for_timeout(300)
+    until(page, lambda: len(held) == 1)
     move(page, "#tune-items_per_user", 1)
     page.wait_for_timeout(300)
     assert len(held) == 1
     assert json.loads(held[0].request.post_data)["assignments"] == ["items_per_user=3"]
     held[0].continue_()
-    page.wait_for_timeout(500)
+    until(page, lambda: len(held) == 2)
     held[1].continue_()
     settled(page)
     assert page.input_value("#tune-items_per_user-exact") == "4"
@@ -188,7 +198,7 @@ def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: 
     others_post(console)
     page.check("#agreed")
     page.click("#apply")
-    page.wait_for_selector("#refused:not(:empty)", timeout=5000)
+    page.wait_for_selector("#refused:not(:empty)")
     assert "Nothing was changed: settings 3 (theirs) were posted first." in text(page, "#refused")
     assert "views.airlines.items_per_user 1 → 2" in text(page, "#refused")
     assert len(air.run(read_history(console.plan, MemoryClient(console.log)))) == 3
@@ -211,7 +221,7 @@ def test_a_plan_that_means_something_else_now_is_read_again(visit: Open, console
     page.click("#show-plan")
     page.check("#agreed")
     page.click("#apply")
-    page.wait_for_selector("text=this is what the change means now", timeout=5000)
+    page.wait_for_selector("text=this is what the change means now")
     assert page.is_disabled("#apply")
     page.check("#agreed")
     page.click("#apply")
@@ -230,7 +240,7 @@ def test_what_removes_something_asks_for_the_name_of_the_application(visit: Open
     assert page.is_disabled("#apply")
     page.fill("#application", "air")
     page.click("#apply")
-    page.wait_for_selector("text=Not yet: air-one", timeout=5000)
+    page.wait_for_selector("text=Not yet: air-one")
 
 
 def test_a_token_to_look_sees_nothing_that_changes_something(visit: Open, console: Served) -> None:
@@ -245,19 +255,19 @@ def test_a_grant_is_weighed_agreed_to_and_another_is_taken_back(visit: Open, con
     page.select_option("#grant-level", "detailed")
     page.fill("#grant-at", "2001-01-01T00:00:00Z")
     page.click("#grant-weigh")
-    page.wait_for_selector("#grant-said .faults", timeout=5000)
+    page.wait_for_selector("#grant-said .faults")
     page.fill("#grant-at", "2100-06-01T00:00:00Z")
     page.check("#grant-views [value=busiest]")
     page.click("#grant-weigh")
-    page.wait_for_selector("#grant-agree", timeout=5000)
+    page.wait_for_selector("#grant-agree")
     assert "busiest: overview (±120) → detailed (±30)" in text(page, "#grant-said")
     assert page.is_disabled("#grant-give")
     page.check("#grant-agree")
     page.click("#grant-give")
-    page.wait_for_selector("text=public sees detailed", timeout=5000)
-    page.wait_for_selector('[aria-label="Take back: public sees detailed"]', timeout=5000)
+    page.wait_for_selector("text=public sees detailed")
+    page.wait_for_selector('[aria-label="Take back: public sees detailed"]')
     page.click('[aria-label="Take back: public sees standard"]')
-    page.wait_for_selector('[aria-label="Take back: public sees standard"]', state="detached", timeout=5000)
+    page.wait_for_selector('[aria-label="Take back: public sees standard"]', state="detached")
 
 
 def test_interrupted_and_mended(visit: Open, console: Served) -> None:
@@ -265,23 +275,23 @@ def test_interrupted_and_mended(visit: Open, console: Served) -> None:
     page.wait_for_selector("#live:not(.off) >> text=Live")
     page.context.set_offline(True)
     console.end_streams()
-    page.wait_for_selector("#banner .bar", timeout=5000)
+    page.wait_for_selector("#banner .bar")
     assert "What you see came until then." in text(page, "#banner")
     assert "Budget planes" in text(page)
     page.context.set_offline(False)
     page.click("#try")
-    page.wait_for_selector("#banner .bar", state="detached", timeout=5000)
+    page.wait_for_selector("#banner .bar", state="detached")
 
 
 def test_token_unknown_and_revoked(visit: Open, console: Served) -> None:
     page = visit(console, "sdpo_wrong", wait="text=This token is not known")
     page.fill("#token", console.token)
     page.keyboard.press("Enter")
-    page.wait_for_selector("#meaning h3", timeout=20_000)
+    page.wait_for_selector("#meaning h3")
     assert page.evaluate("document.cookie") == ""
     first = json.loads(console.file.read_text().splitlines()[0])["id"]
     revoke_token(console.file, first)
-    page.wait_for_selector("text=Your token was revoked.", timeout=5000)
+    page.wait_for_selector("text=Your token was revoked.")
     assert "What was shown has been removed" in text(page)
     assert "planes" not in page.content()
 
