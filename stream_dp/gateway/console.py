@@ -48,6 +48,7 @@ from stream_dp.gateway.web import (
     application,
     check_change,
     guarded,
+    personal,
     read_body,
     respond,
     set_cookie,
@@ -140,12 +141,7 @@ class Console:
                 raise refused(error.faults) from None
             except (StreamDPError, KafkaError, OSError, TimeoutError) as error:
                 raise RequestError("broker_silent", f"{_UNKNOWN} Reason: {error}", {"Retry-After": "1"}) from None
-            response.headers["Vary"] = "Accept, Accept-Encoding, Authorization, Cookie"
-            if self.watch.silent:
-                response.headers["Warning"] = '110 - "Response is Stale"'
-            if "cache-control" not in response.headers:
-                response.headers["Cache-Control"] = "private, max-age=0, must-revalidate"
-            return response
+            return personal(response, is_stale=self.watch.silent)
 
         return Route(path, guarded(answer), methods=[method])
 

@@ -30,6 +30,7 @@ from stream_dp.gateway.web import (
     application,
     check_change,
     guarded,
+    personal,
     respond,
     set_cookie,
     sign_in,
@@ -138,15 +139,7 @@ class Gateway:
                     "broker_silent" if self.boards.silent else "starting", "Try again.", {"Retry-After": "1"}
                 )
             response = await work(request, Asked(reader, audience, self.boards.of(audience), many))
-            response.headers["Vary"] = "Accept, Accept-Encoding, Authorization, Cookie"
-            if self.boards.silent:
-                response.headers["Warning"] = '110 - "Response is Stale"'
-            if "cache-control" not in response.headers:
-                is_public = audience in self.serve.public
-                response.headers["Cache-Control"] = (
-                    "public, max-age=1" if is_public else "private, max-age=0, must-revalidate"
-                )
-            return response
+            return personal(response, is_stale=self.boards.silent, is_public=audience in self.serve.public)
 
         self._parameters[path] = parameters
         return Route(path, guarded(answer))

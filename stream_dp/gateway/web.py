@@ -248,6 +248,16 @@ def problem(found: RequestError, status: int | None = None) -> Response:
     return Response(compact(body), status or usual, headers, PROBLEM)
 
 
+def personal(response: Response, *, is_stale: bool, is_public: bool = False) -> Response:
+    """Set the headers of an answer that depends on who asks."""
+    response.headers["Vary"] = "Accept, Accept-Encoding, Authorization, Cookie"
+    if is_stale:
+        response.headers["Warning"] = '110 - "Response is Stale"'
+    cached = "public, max-age=1" if is_public else "private, max-age=0, must-revalidate"
+    response.headers.setdefault("Cache-Control", cached)
+    return response
+
+
 async def _http_problem(_: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 404
     if code == 405:
