@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -220,19 +221,21 @@ async def test_a_client_that_takes_nothing_is_ended_and_others_hear_everything(
     world.publish(release({"home": 40}))
     async with world.serving() as session:
         await ready(session)
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1",
-            world.port,
-            limit=1 << 10,
-        )
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)  # else the kernel may take all there is
+        slow.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(slow, ("127.0.0.1", world.port))
+        reader, writer = await asyncio.open_connection(sock=slow, limit=1 << 10)
         writer.write(f"GET {PAGES}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await reader.readuntil(b"retry")
         async with stream(session) as changes:
             for day in range(1, 40):
                 world.publish(release(many, day=day), most=1 << 19)
                 assert (await anext(changes)).data["record"]["window"]["start_ms"] == day * 86_400_000
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            async with asyncio.timeout(WITHIN_SECONDS):
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while world.streams:  # it reads nothing until then
+                await asyncio.sleep(0.02)
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await reader.readexactly(1 << 40)
         writer.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from stream_dp.gateway import server, tokens
 from stream_dp.gateway.boards import Boards
 from stream_dp.gateway.reader import BoardReader
 from stream_dp.gateway.routes import Gateway
+from stream_dp.gateway.streams import Stream
 from stream_dp.gateway.tokens import Tokens
 from stream_dp.records.codec import encode_parts
 from stream_dp.runtime.clock import wall_clock_ms
@@ -38,6 +39,8 @@ class World:
     log: MemoryLog = field(default_factory=MemoryLog)
     is_up: bool = True
     port: int = 0
+    streams: Collection[Stream] = ()
+    """Those that the newest gateway has open."""
 
     def topic(self, audience: str = "public") -> str:
         return Topics.of(self.plan).release("pages", audience)
@@ -61,6 +64,7 @@ class World:
         """A gateway, and a client of it; the next one listens on the same port."""
         boards = Boards()
         gateway = Gateway(ServePlan(self.tokens, ("public",)), boards, Tokens(self.tokens, wall_clock_ms))
+        self.streams = gateway.hub.streams
         gateway.requests = tokens.RequestRate(1e6, 10**6)
         reader = BoardReader(self.plan, boards, self.client, list_seconds=list_seconds, ask_seconds=0.02)
         listening = asyncio.Event()
