@@ -227,7 +227,7 @@ async def test_a_chunk_that_is_read_again_is_counted_and_refused_as_before(launc
     again = await app.start(unchecked_data=True)
     await app.publish([Watermark(start + 3 * MINUTE)])
     await equal_the_oracle(app, [*events, Watermark(start + 3 * MINUTE)], 2)
-    assert again.counters.total("events_refused") == 0
+    assert not any(again.counters.total("events_refused", reason=reason) for reason in due)
     assert dict(await reasons(app)) == due
 
 
