@@ -19,6 +19,7 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import connect
+from stream_dp.runtime.limits import open_more_files
 from stream_dp.windows.encoding import parse_size
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
@@ -68,6 +69,7 @@ class Listening:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        open_more_files()
         tls = {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         asyncio.run(Server(app, bye, started, host=self.host, port=self.port, **tls).serve())
 

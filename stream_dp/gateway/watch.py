@@ -121,12 +121,17 @@ class ApplicationWatch:
             if topic in states:
                 end = sum(end for place, end in ends.items() if place.topic == topic)
                 at[name] = f"{states[topic].id[:8]}-{end}"
-        if self._ends.get("settings") != at["settings"]:
-            await self._read_control(client, at["settings"])
-            self._ends, self._due = {"settings": at["settings"]}, {}
+        is_changed = self._ends.get("settings") != at["settings"]
+        if is_changed:
+            await self._read_control(client)
+            self._due = {}
         if self._due.get("status", 0) <= time.monotonic():
             topic = at["status"].partition("-")[0]
             await self._timed("status", self.status_seconds, lambda: self._read_status(client, topic))
+        if is_changed:  # told when changes are worked out from them, not before
+            if self._held is not None:
+                self._see("settings", at["settings"], history_json(self.plan.id, self._held[0]))
+            self._ends = {"settings": at["settings"]}
         if self._ends.get("ledgers") != at["ledgers"] and self._due.get("ledgers", 0) <= time.monotonic():
             await self._timed("ledgers", LEDGERS_SECONDS, lambda: self._read_ledgers(client, at["ledgers"]))
             self._ends["ledgers"] = at["ledgers"]
@@ -138,7 +143,7 @@ class ApplicationWatch:
         await read()
         self._due[name] = began + max(every_s, EASE * (time.monotonic() - began))
 
-    async def _read_control(self, client: Client, position: str) -> None:
+    async def _read_control(self, client: Client) -> None:
         """Read settings and grants; of an application that was never started there are none."""
         local = self.plan
         try:
@@ -153,7 +158,6 @@ class ApplicationWatch:
         before, holding = await asyncio.to_thread(lambda: (plan_of(known[-1], local), plan_holding(known, local)))
         self.orders = await read_grants(holding, client)
         self._held = known, before, holding
-        self._see("settings", position, history_json(local.id, known))
 
     async def _read_status(self, client: Client, topic: str) -> None:
         found = await read_status(self.plan, client)

@@ -13,7 +13,7 @@ ARGUMENTS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 )
-PATIENCE_MS = 60_000
+PATIENCE_MS = 12_000
 """A page that a loaded machine draws for the first time may take half of this."""
 Page = Any
 
@@ -46,6 +46,19 @@ def empty_page(browser: Any) -> Iterator[Callable[..., Page]]:
     for page in pages:
         page.close()
     assert not faults
+
+
+def serious_faults(page: Page) -> list[str]:
+    """Return what axe calls a serious or critical fault on a page as it is, each with where."""
+    base = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")
+    page.evaluate(base.AXE_SCRIPT)
+    found = page.evaluate("axe.run()")["violations"]
+    return [
+        f"{one['id']}: {node['html'][:120]} {node['any'][:1] and node['any'][0]['message']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
 
 
 def _is_fault(text: str) -> bool:

@@ -16,7 +16,7 @@ from stream_dp.operations.settings import tuned
 from stream_dp.runtime.embedded import MemoryClient
 from stream_dp.runtime.kafka.control_topic import post, read_history
 from tests.browser import air
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.conftest import PATIENCE_MS, serious_faults
 from tests.browser.gateway_double import STATIC
 from tests.browser.served_console import Served, served
 
@@ -81,7 +81,8 @@ def others_post(console: Served, note: str = "theirs") -> None:
     client = MemoryClient(console.log)
     known = air.run(read_history(console.plan, client))
     wanted = tuned(console.plan, "airlines", ["items_per_user=2"])
-    record = next_record(known, wanted, {"airlines": air.NOW + 10 * air.WEEK}, {}, air.now_ms(), note)
+    begins = dict.fromkeys(("airlines", "busiest"), air.NOW + 10 * air.WEEK)  # they share the budget
+    record = next_record(known, wanted, begins, {}, air.now_ms(), note)
     assert air.run(post(console.plan, client, record))
 
 
@@ -193,6 +194,7 @@ def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Op
 def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: Open, console: Served) -> None:
     page = visit(console)
     move(page, STANDARD, -1)
+    moved = page.input_value(f"{STANDARD[:-2]}-exact\"]")
     settled(page)
     page.click("#show-plan")
     others_post(console)
@@ -202,6 +204,26 @@ def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: 
     assert "Nothing was changed: settings 3 (theirs) were posted first." in text(page, "#refused")
     assert "views.airlines.items_per_user 1 → 2" in text(page, "#refused")
     assert len(air.run(read_history(console.plan, MemoryClient(console.log)))) == 3
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#tune-items_per_user-exact[value='2']")
+    assert page.input_value(f"{STANDARD[:-2]}-exact\"]") == moved
+    settled(page)
+    assert re.search(r"±\d+ [▼▲] was ±\d+", text(page, "#tiles"))
+
+
+def test_settings_of_others_leave_what_was_moved_where_it_is(visit: Open, console: Served) -> None:
+    page = visit(console)
+    move(page, STANDARD, -1)
+    moved = page.input_value(f"{STANDARD[:-2]}-exact\"]")
+    page.click("#tune-more summary")
+    page.fill("#more", "ladders.counts.detailed=")
+    settled(page)
+    others_post(console)
+    page.wait_for_selector("#tune-items_per_user-exact[value='2']")
+    settled(page)
+    assert page.input_value(f"{STANDARD[:-2]}-exact\"]") == moved
+    assert page.input_value("#more") == "ladders.counts.detailed="
+    assert page.evaluate("document.activeElement.id") == "more"
 
 
 def test_a_plan_that_means_something_else_now_is_read_again(visit: Open, console: Served) -> None:
@@ -247,6 +269,8 @@ def test_a_token_to_look_sees_nothing_that_changes_something(visit: Open, consol
     page = visit(console, console.looker, wait="#part-now .todo")
     assert "Your token is for looking only." in text(page)
     assert page.query_selector("#show-plan, #grant-new, [id^=back-]") is None
+    assert page.query_selector("a[href='#tune']") is None
+    assert page.query_selector(".todo a[href='#budgets']") is not None
 
 
 def test_a_grant_is_weighed_agreed_to_and_another_is_taken_back(visit: Open, console: Served) -> None:
@@ -325,6 +349,34 @@ def test_every_button_and_field_has_a_name_and_keys_reach_the_plan(visit: Open, 
     page.wait_for_selector("#plan[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("#plan", state="detached")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(visit: Open, console: Served, theme: str) -> None:
+    page = visit(console, color_scheme=theme)
+    page.wait_for_selector("#curve-table")
+    assert not serious_faults(page)
+    for summary in page.query_selector_all("summary"):
+        summary.click()
+    assert not serious_faults(page)
+    held: list[Any] = []
+    page.route("**/v1/plan", lambda route: held.append(route))  # noqa: PLW0108 - playwright wants a function
+    move(page, STANDARD, -1)
+    until(page, lambda: len(held) == 1)
+    assert "stale" in (page.get_attribute("#tiles", "class") or "")
+    assert not serious_faults(page)
+    held[0].continue_()
+    settled(page)
+    page.click("#show-plan")
+    assert not serious_faults(page)
+    page.keyboard.press("Escape")
+    page.context.set_offline(True)
+    console.end_streams()
+    page.wait_for_selector("#banner .bar")
+    assert not serious_faults(page)
+    page.context.set_offline(False)
+    page = visit(console, "sdpo_wrong", wait="text=This token is not known", color_scheme=theme)
+    assert not serious_faults(page)
 
 
 def test_the_page_has_no_inline_code() -> None:

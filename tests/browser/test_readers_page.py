@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import serious_faults
 from tests.browser.gateway_double import HOSTILE, STATIC, TOKEN, Double, Json, answer
 
 pytestmark = pytest.mark.browser
@@ -260,6 +261,39 @@ def test_every_button_and_field_has_a_name(visit: Open) -> None:
              || e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML)"""
     )
     assert nameless == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(visit: Open, double: Double, theme: str) -> None:
+    for address, wait in (
+        *((f"public/{view}", ".strip") for view in VIEWS),
+        ("public/destinations/2013-11-05..2013-12-03", ".bars"),
+    ):
+        page = visit(address, wait=wait, color_scheme=theme)
+        assert not serious_faults(page), address
+        for summary in page.query_selector_all("summary"):
+            summary.click()
+        assert not serious_faults(page), f"{address}, opened"
+    page.click("#compare")
+    page.wait_for_selector(".compare")
+    assert not serious_faults(page)
+    double.is_down = True
+    double.drop()
+    page.wait_for_selector("#banner .bar")
+    assert not serious_faults(page)
+    double.is_down, double.needs_token = False, True
+    page = visit(wait="#token", color_scheme=theme)
+    assert not serious_faults(page)
+    page.fill("#token", "sdp_wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=This token is not known")
+    assert not serious_faults(page)
+
+
+def test_axe_finds_a_fault_where_there_is_one(visit: Open) -> None:
+    page = visit("public/leaders")
+    page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    assert [fault.split(":")[0] for fault in serious_faults(page)] == ["button-name"]
 
 
 def test_vendored_files_are_those_of_the_list() -> None:

@@ -42,11 +42,17 @@ async function start() {
     state.who = (await get('/v1/session')).body;
     await Promise.all(Object.keys(PATHS).map(read));
     state.down = null;
+    overtake();
     stream = new Watching(null, positions, heard);
     draw();
   } catch (problem) {
     failed(problem);
   }
+}
+
+// The sliders stand on the settings in effect.
+function overtake() {
+  if (tuning && tuning.settings.settings.length !== state.known.settings.settings.length) tuning.take(state.known.settings);
 }
 
 function failed(problem) {
@@ -79,7 +85,7 @@ const heard = {
         if (data.rollout) rolled(data.rollout);
         if (data.settings !== state.known.settings.settings.length) {
           await Promise.all(['settings', 'ledgers', 'status'].map(read));
-          tuning.take(state.known.settings);
+          overtake();
           say(`Settings ${data.settings} were posted.`);
         }
       }
@@ -111,8 +117,10 @@ function outcome({settings, by_all: byAll, over, workers}) {
     `Not yet: ${missing}. ${over ? 'Not all have said so within a minute. They read settings before they close another window.' : 'Waiting up to 60 s ...'}${refused}`];
 }
 
+const mayChange = () => state.who?.gives === 'operator';
+
 const tuningActs = {
-  may: () => state.who.gives === 'operator',
+  may: mayChange,
   ended: () => token('unknown'),
   overtaken: () => start(),
   paid: name => newest(state.known.ledgers.ledgers).find(one => one.ledger === name)?.affords,
@@ -137,7 +145,7 @@ const grantActs = {
 
 function frame() {
   const {down, stale, who, known} = state;
-  swap('parts', known.status ? PARTS.map(([href, text]) => h('a', {href}, text)) : []);
+  swap('parts', known.status ? PARTS.filter(([href]) => href !== '#tune' || mayChange()).map(([href, text]) => h('a', {href}, text)) : []);
   byId('live').className = `live ${down ? 'off' : ''}`;
   swap('live', known.status || down ? [h('i', {'aria-hidden': 'true'}), down ? 'Interrupted' : 'Live'] : []);
   byId('tokens').textContent = who ? 'Sign out' : 'Use a token';
@@ -163,7 +171,7 @@ function draw(anew = false) {
   frame();
   const {known, who} = state;
   if (!known.grants) return;
-  const may = who.gives === 'operator', name = who.application;
+  const may = mayChange(), name = who.application;
   document.title = `${name} · stream-dp`;
   if (!byId('part-now')) {
     drawn.clear();
@@ -179,7 +187,7 @@ function draw(anew = false) {
   part('head', [status.at_ms, settings.settings.length, who, clocks], () => [h('h1', {}, name), muted(
     `Settings ${newestSettings.number}, posted ${at(newestSettings.at_ms)}. `, clocks.length > 0 && `The stream is at ${at(Math.max(...clocks))}. `, `Read at ${clock(status.at_ms)}. `, !may && 'Your token is for looking only.')]);
   part('rollout', state.rollout, () => state.rollout && rolloutCard());
-  part('now', [status.problems, ledgers], () => problems({status, ledgers}));
+  part('now', [status.problems, ledgers, may], () => problems({status, ledgers}, may));
   part('budgets', [ledgers, state.period], () => (ledgers.length ? budgets(ledgers) : h('section', {class: 'card'}, h('h2', {}, 'Budgets'), muted('Nothing was charged yet.'))));
   part('come', status.to_come, () => toCome({status}));
   part('grants', [given, may], () => grants(given, may && grantActs));
@@ -202,6 +210,7 @@ function token(reason) {
   stream?.close();
   clearTimeout(state.timer);
   byId('plan')?.remove();
+  tuning = null;
   Object.assign(state, {known: {}, who: null, down: null, stale: false, period: {}, rollout: null});
   frame();
   askForToken(reason, {title: 'Operate', about: 'You need an operator\u2019s token here. Whoever has the configuration file makes one with ', command: 'stream-dp token new FILE --operator', done: start});

@@ -15,7 +15,7 @@ export const at = ms => (ms === null || ms === undefined ? '' : ms % DAY_MS ? mo
 // `head`: titles; one that begins with # is of numbers.
 export function table(label, head, rows) {
   const is = head.map(title => title[0] === '#' && 'num');
-  return h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, h('table', {class: 'lines'},
+  return h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, h('table', {class: 'lines', css: {'min-width': `${head.length * 5}rem`}},
     h('thead', {}, h('tr', {}, head.map((title, k) => h('th', {scope: 'col', class: is[k]}, title.replace('#', ''))))),
     h('tbody', {}, rows.map(row => h('tr', {}, row.map((cell, k) => h('td', {class: is[k]}, cell)))))));
 }
@@ -45,7 +45,8 @@ function short({ledger, period, affords}) {
   return {what: `Budget ${ledger} pays for all views until ${at(until)},${before}`, rest: ` Later windows of ${list(views)} may be refused. `, helps: ['#tune', 'See what would help']};
 }
 
-export function problems({status, ledgers}) {
+// `may`: whether one may tune.
+export function problems({status, ledgers}, may) {
   const items = status.problems.map(({code, message}) => {
     const [what, ...rest] = message.split(/(?<=[.:]) /), area = areaOf(code);
     return {bad: true, what, rest: ` ${rest.join(' ')} `, area, helps: AREAS[area]?.helps ?? ['#runs', 'How it runs']};
@@ -57,8 +58,9 @@ export function problems({status, ledgers}) {
   });
   const all = [...items, ...tight, ...refused], areas = new Set(all.map(one => one.area));
   const fine = Object.keys(AREAS).filter(name => !areas.has(name) && (name !== 'budgets' || ledgers.length)).map(name => AREAS[name].fine);
+  const help = ([href, text]) => (href === '#tune' && !may ? h('a', {href: '#budgets'}, 'Budgets') : h('a', {href}, text));
   const row = ({bad, what, rest, helps}) => h('li', {class: bad && 'bad'}, h('b', {'aria-hidden': 'true'}, '!'),
-    h('div', {}, h('strong', {}, prose(what)), prose(rest), h('a', {href: helps[0]}, helps[1])));
+    h('div', {}, h('strong', {}, prose(what)), prose(rest), help(helps)));
   const well = fine.length > 0 && h('li', {class: 'ok'}, h('b', {'aria-hidden': 'true'}, '✓'),
     h('div', {}, !all.length && h('strong', {}, 'All is well. '), fine.join(' ')));
   return card(all.length ? 'What needs you' : 'Nothing to do', h('ul', {class: 'todo'}, all.map(row), well));

@@ -84,16 +84,20 @@ export class Tuning {
     this.take(settings);
   }
 
-  // Begin anew with the settings in effect.
-  take(settings, view = this.view) {
+  // Take the settings in effect; what was moved stays where it is.
+  take(settings) {
+    const {view, controls = [], more, moved} = this, focused = document.activeElement?.id;
     this.settings = settings;
     this.sections = settings.settings.at(-1).sections;
-    this.choose(view in this.sections.views ? view : Object.keys(this.sections.views)[0]);
+    if (!(view in this.sections.views)) return this.choose(Object.keys(this.sections.views)[0]);
+    this.choose(view, {values: new Map(controls.filter(one => one.value !== one.before).map(one => [one.key, one.value])), more, moved: moved?.key});
+    if (this.element.isConnected && focused !== document.activeElement?.id) byId(focused)?.focus({preventScroll: true});
   }
 
-  choose(view) {
-    Object.assign(this, {view, controls: controlsOf(this.sections, view), more: '', answer: null, points: null});
-    this.moved = this.controls.findLast(one => one.isStart) ?? this.controls[0];
+  choose(view, {values = new Map(), more = '', moved} = {}) {
+    Object.assign(this, {view, controls: controlsOf(this.sections, view), more, answer: null, points: null});
+    for (const one of this.controls) one.value = values.get(one.key) ?? one.value;
+    this.moved = this.controls.find(one => one.key === moved) ?? this.controls.findLast(one => one.isStart) ?? this.controls[0];
     this.level = this.moved.level ?? null;
     this.build();
     this.changed();
@@ -106,12 +110,12 @@ export class Tuning {
 
   build() {
     const views = Object.keys(this.sections.views);
-    const more = h('textarea', {id: 'more', rows: 2, spellcheck: 'false', placeholder: 'kbar=80', oninput: () => { this.more = more.value; this.changed(); }});
+    const more = h('textarea', {id: 'more', rows: 2, spellcheck: 'false', placeholder: 'kbar=80', oninput: () => { this.more = more.value; this.changed(); }}, this.more);
     this.element.replaceChildren(h('h2', {}, 'Tune a view'),
       muted('Move a slider to see what it would do. All of this follows from the settings alone: no data and no release is looked at. Nothing changes until you agree to the plan.'),
       h('div', {class: 'opts'}, h('label', {}, 'View ', h('select', {id: 'tune-view', onchange: event => this.choose(event.target.value)}, views.map(name => h('option', {selected: name === this.view}, name))))),
       h('div', {class: 'two'}, h('div', {}, h('div', {class: 'tiles', id: 'tiles'}), this.controls.map(one => this.control(one)),
-        h('details', {id: 'tune-more'}, h('summary', {}, 'Another setting'), h('label', {class: 'field', for: 'more'}, 'One a line, as the file has it: ', h('code', {}, 'KEY=VALUE')), more),
+        h('details', {id: 'tune-more', open: this.more !== ''}, h('summary', {}, 'Another setting'), h('label', {class: 'field', for: 'more'}, 'One a line, as the file has it: ', h('code', {}, 'KEY=VALUE')), more),
         h('div', {class: 'faults', id: 'faults', role: 'alert'}),
         h('div', {class: 'opts'}, this.on.may() && button('Show the plan', () => this.agree(), {id: 'show-plan', class: 'main', disabled: true}),
           button('Back to what is in effect', () => this.choose(this.view), {id: 'undo', disabled: true}))),
@@ -132,7 +136,7 @@ export class Tuning {
     };
     const exact = h('input', {type: 'text', id: `${id}-exact`, 'aria-label': `${one.label}, exactly`, value: one.value, autocomplete: 'off', spellcheck: 'false',
       onchange: () => set(exact.value.trim() || one.before)});
-    const slider = h('input', {type: 'range', id, min: 0, max: one.values.length - 1, value: one.values.indexOf(one.value), disabled: one.values.length < 2,
+    const slider = h('input', {type: 'range', id, min: 0, max: one.values.length - 1, value: one.values.indexOf(near(one.value)), disabled: one.values.length < 2,
       'aria-valuetext': shown(one.value), 'aria-describedby': `${id}-fault`, oninput: () => set(one.values[slider.value])});
     return h('div', {class: 'ctl'}, h('div', {}, h('label', {for: id}, one.label, one.note && h('small', {}, ` (${one.note})`)), exact), slider,
       h('div', {class: 'ends', 'aria-hidden': 'true'}, h('span', {}, one.low), h('span', {}, one.high)), h('p', {class: 'fault', id: `${id}-fault`}));

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -28,6 +27,7 @@ from stream_dp.runtime.kafka.ownership import Owner, claimed
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
 from stream_dp.runtime.key_file import has_keys, load_keys
+from stream_dp.runtime.limits import open_more_files
 from stream_dp.runtime.settled import prepare
 from stream_dp.runtime.sources.schema_registry import open_registry
 from stream_dp.runtime.sources.survey import check_first_starts
@@ -120,12 +120,6 @@ def check_files(plan: Plan) -> None:
         faults += [] if server is None else missing(server)
     if faults:
         raise ConfigError(faults)
-
-
-def open_more_files() -> None:
-    """Let the process open as many files as the system lets it: databases, connections and scratch files add up."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _watch_start(plan: Plan, start: Start, stop: Stop) -> None:

@@ -148,6 +148,19 @@ async def test_streams_say_what_has_changed_and_go_on_from_a_position(
     assert b"event:" not in (await desk.get(f"/v1/events?after={last}")).body
 
 
+def test_new_settings_are_told_of_when_changes_are_worked_out_from_them(
+    desk: Desk, call: Call, visits_file: Path
+) -> None:
+    """An event with the number of the former ones would be taken for nothing new."""
+    call("tune", visits_file, "pages", "items_per_user=2", "--yes")
+    watch, heard = desk.console.watch, []
+    watch.changed = lambda name: heard.append((name, json.loads(watch.event("settings"))["settings"]))
+    run(desk.look())
+    assert ("settings", 2) in heard
+    assert ("settings", 1) not in heard
+    assert len(run(desk.get(SETTINGS)).json["settings"]) == 2
+
+
 async def test_a_worker_that_does_not_use_new_settings_is_named_and_waited_for_no_longer_than_a_minute(
     visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
