@@ -29,6 +29,9 @@ TEST_SECONDS ?= 600
 NIGHTLY_SECONDS ?= 7200
 TEST_JOBS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
+# Modules are compiled once, not by each of some hundred processes that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet

@@ -110,6 +110,7 @@ async def test_topics_are_made_as_they_must_be_though_the_cluster_creates_what_i
         assert {state.copies for state in (await client.describe(list(specs))).values()} == {3}
 
 
+@pytest.mark.slow
 async def test_while_one_broker_of_three_is_frozen_releases_go_on(
     cluster: Cluster, tmp_path: Path, visits: Callable[..., str], spawn: Any
 ) -> None:

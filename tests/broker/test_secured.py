@@ -164,6 +164,7 @@ async def test_with_the_rights_that_acl_gives_a_worker_runs_and_everybody_else_r
         assert password_of("worker") not in said
 
 
+@pytest.mark.slow
 async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_topic(
     secured: Secured,
     tmp_path: Path,

@@ -171,6 +171,7 @@ def test_a_fault_is_shown_at_its_slider_in_the_words_of_check(visit: Open, conso
     assert "stale" in (page.get_attribute("#meaning", "class") or "")
 
 
+@pytest.mark.slow
 def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Open, console: Served) -> None:
     page = visit(console)
     choose(page, "small-places")
@@ -194,7 +195,7 @@ def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Op
 def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: Open, console: Served) -> None:
     page = visit(console)
     move(page, STANDARD, -1)
-    moved = page.input_value(f"{STANDARD[:-2]}-exact\"]")
+    moved = page.input_value(f'{STANDARD[:-2]}-exact"]')
     settled(page)
     page.click("#show-plan")
     others_post(console)
@@ -206,7 +207,7 @@ def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: 
     assert len(air.run(read_history(console.plan, MemoryClient(console.log)))) == 3
     page.keyboard.press("Escape")
     page.wait_for_selector("#tune-items_per_user-exact[value='2']")
-    assert page.input_value(f"{STANDARD[:-2]}-exact\"]") == moved
+    assert page.input_value(f'{STANDARD[:-2]}-exact"]') == moved
     settled(page)
     assert re.search(r"±\d+ [▼▲] was ±\d+", text(page, "#tiles"))
 
@@ -214,18 +215,19 @@ def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: 
 def test_settings_of_others_leave_what_was_moved_where_it_is(visit: Open, console: Served) -> None:
     page = visit(console)
     move(page, STANDARD, -1)
-    moved = page.input_value(f"{STANDARD[:-2]}-exact\"]")
+    moved = page.input_value(f'{STANDARD[:-2]}-exact"]')
     page.click("#tune-more summary")
     page.fill("#more", "ladders.counts.detailed=")
     settled(page)
     others_post(console)
     page.wait_for_selector("#tune-items_per_user-exact[value='2']")
     settled(page)
-    assert page.input_value(f"{STANDARD[:-2]}-exact\"]") == moved
+    assert page.input_value(f'{STANDARD[:-2]}-exact"]') == moved
     assert page.input_value("#more") == "ladders.counts.detailed="
     assert page.evaluate("document.activeElement.id") == "more"
 
 
+@pytest.mark.slow
 def test_a_plan_that_means_something_else_now_is_read_again(visit: Open, console: Served) -> None:
     page = visit(console)
     with page.expect_response("**/v1/plan") as answered:
@@ -251,6 +253,7 @@ def test_a_plan_that_means_something_else_now_is_read_again(visit: Open, console
     assert [body["plan"] for body in bodies][1] == "other"
 
 
+@pytest.mark.slow
 def test_what_removes_something_asks_for_the_name_of_the_application(visit: Open, console: Served) -> None:
     page = visit(console)
     page.click("#tune-more summary")
@@ -294,6 +297,7 @@ def test_a_grant_is_weighed_agreed_to_and_another_is_taken_back(visit: Open, con
     page.wait_for_selector('[aria-label="Take back: public sees standard"]', state="detached")
 
 
+@pytest.mark.slow
 def test_interrupted_and_mended(visit: Open, console: Served) -> None:
     page = visit(console)
     page.wait_for_selector("#live:not(.off) >> text=Live")

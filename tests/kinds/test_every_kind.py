@@ -80,6 +80,7 @@ def outcomes(kind: str) -> Sequence[Counter[Hashable]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("level", ordinarily(1, LEVELS))
 def test_a_record_follows_the_law_of_its_level_and_no_other(case: Case, kind: str, level: int) -> None:

@@ -24,6 +24,7 @@ from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.count_rows import Missing
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER
+from tests.support.chosen import ordinarily
 from tests.support.deleting import AHEAD, GRACE, assert_lost, ends_of, minutes
 from tests.support.ticks import told
 from tests.support.totals import stored_totals_of
@@ -227,7 +228,7 @@ def lost_by(marks: Sequence[tuple[int, int]], gaps: Sequence[Missing], start: in
 
 
 @pytest.mark.parametrize("broker", ["memory"], indirect=True)
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", ordinarily(1, range(20)))
 async def test_records_deleted_at_any_time_of_workers_that_are_killed_lose_the_windows_that_may_lack_them_and_no_other(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

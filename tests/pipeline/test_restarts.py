@@ -80,7 +80,10 @@ async def assert_totals(app: Application, script: Sequence[Event | Watermark | R
         assert totals.total("windows_released") == windows
 
 
-@pytest.mark.parametrize("fresh_folder", [False, True], ids=["same folder", "fresh folder"])
+@pytest.mark.parametrize(
+    "fresh_folder",
+    [pytest.param(False, id="same folder", marks=pytest.mark.slow), pytest.param(True, id="fresh folder")],
+)
 async def test_worker_stopped_within_a_window_goes_on_with_the_same_counts(launch: Launch, fresh_folder: bool) -> None:
     app = await launch()
     script: list[Event | Watermark] = []

@@ -164,6 +164,7 @@ MARGINALS: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("draw", "law"), MARGINALS)
 def test_noise_of_realistic_size_has_its_law(draw: Any, law: Any, size: int) -> None:

@@ -96,6 +96,7 @@ def test_the_output_law_of_every_listed_case(name: str, runs: int) -> None:
     assert all(abs(z_score(found[o], runs, q)) < 5 for o, q in listed(row).items() if runs * q > 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [20_000, pytest.param(400_000, marks=long_form)])
 def test_the_law_refuses_a_wrong_threshold_and_a_wrong_scale(runs: int) -> None:
     row = CASES["basic"]
@@ -134,6 +135,7 @@ class GumbelNoise:
         return tuple(bound / (1 << precision) / self._epsilon for bound in (lower, upper))  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1_200, pytest.param(20_000, marks=long_form)])
 def test_noise_on_every_score_at_once_has_the_law_of_the_draws(runs: int) -> None:
     row = CASES["basic"]
@@ -179,6 +181,7 @@ def test_gumbel_quantiles_and_tail() -> None:
     assert abs(float(facts["tail_prob_above_10"]) - (1 - exp(-exp(-10)))) < 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [2_000, pytest.param(200_000, marks=pytest.mark.nightly)])
 def test_the_laplace_variant_follows_its_law_and_not_that_of_gumbel_noise(runs: int) -> None:
     (row,) = VECTORS["exact_output_distributions_laplace"]
@@ -266,6 +269,7 @@ def test_an_item_at_the_edge_comes_as_rarely_as_allowed_and_none_beyond_it_ever(
     assert abs(z_score(rate, runs, exp(1) / (exp(1) + 40))) > 5  # without the "+1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [10_000, pytest.param(200_000, marks=long_form)])
 def test_neighbours_stay_close_on_the_worst_output_and_apart_without_the_one(runs: int) -> None:
     p = TopKParameters(2, 2, Fraction(1), Fraction(1, 20))

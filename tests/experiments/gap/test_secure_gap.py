@@ -75,6 +75,7 @@ def test_the_published_mechanism_selects_what_the_tape_is_known_to_give(
     check(golden, name, draw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "all refined"])
 @pytest.mark.parametrize("case", [0, 1, 5])
 def test_the_published_mechanism_has_the_law_of_real_noise(

@@ -114,6 +114,7 @@ def test_great_and_good_are_what_they_say() -> None:
     assert law.recall == pytest.approx(held, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE_UP)
 def test_large_tables_have_the_known_probabilities(name: str, subset_vectors: Mapping[str, Any]) -> None:
     scores = MADE_UP[name]()

@@ -113,6 +113,7 @@ def test_a_claim_that_does_not_come_out_fails_the_command(tables: Path) -> None:
     assert "NOT reproduced: 1 of 2 claims" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_label_beside_the_known_one_is_no_reproduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(subset_numbers.LABELS, "netflix-like", {10: 9})
     result = run("--figure", "5", folder=tmp_path)
@@ -136,6 +137,7 @@ def test_the_rule_of_the_paper_understates_large_factors(least: float, most: flo
     assert (one.factor, one.label) == (most, label)
 
 
+@pytest.mark.slow
 def test_a_tie_at_rank_k_is_told_and_needs_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score_sets, "netflix_like", lambda: np.repeat([9, 4], [11, 300]))
     monkeypatch.setattr(subset_numbers, "KS", (2, 11, 20))

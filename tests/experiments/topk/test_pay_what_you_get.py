@@ -45,6 +45,7 @@ def test_the_guarantee_of_acceptance_test_6() -> None:
     assert (statement.printed.delta, statement.hardened.delta) == (Fraction("3e-7"), Fraction("2e-7"))
 
 
+@pytest.mark.slow
 def test_the_epsilon_of_a_draw_for_a_target(topk_vectors: dict[str, Any]) -> None:
     for row in topk_vectors["inverse_eps_per_call"]:
         target, draws, slack = Fraction(row["target_eps_star"]), row["k_star"], row["delta_prime"]

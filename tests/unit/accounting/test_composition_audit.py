@@ -146,6 +146,7 @@ BOLD, TIMID = step("3/2", "1/2"), step("11/10", "1/2")
 """Steps of unlike epsilons."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slack", [Fraction("0.1"), Fraction("1e-3")])
 @pytest.mark.parametrize(
     "choose",

@@ -152,6 +152,7 @@ def test_exact_counts_are_held_for_open_nodes_only() -> None:
         assert [end - first for (first, end), _ in sums._open] == [2**i for i in (2, 1, 0) if (pane + 1) % 8 >> i & 1]
 
 
+@pytest.mark.slow
 def test_the_answers_at_two_levels_have_the_law_of_one_path_per_node(every_number: Callable[..., Any]) -> None:
     """Two panes; the answers are the first pane by its node, and the sum by its own at both levels."""
     coarse, fine = F(1, 8), F(1, 16)

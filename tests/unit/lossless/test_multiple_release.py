@@ -39,7 +39,7 @@ def in_order(family: Any, levels: tuple[Any, ...], order: tuple[int, ...], count
     return tuple(found[i] - count for i in range(len(levels)))
 
 
-@pytest.mark.parametrize("order", ordinarily(2, ORDERS), ids=str)
+@pytest.mark.parametrize("order", ordinarily(1, ORDERS), ids=str)
 def test_the_joint_law_is_that_of_one_path_in_every_order(
     every_number: Callable[..., Any], order: tuple[int, ...]
 ) -> None:
@@ -49,6 +49,7 @@ def test_the_joint_law_is_that_of_one_path_in_every_order(
     assert law.missing <= F(1, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ordinarily(1, [(2, 0, 1), (2, 1, 0)]), ids=str)
 def test_after_erasing_the_counts_the_joint_law_is_the_same(
     every_number: Callable[..., Any], order: tuple[int, ...]

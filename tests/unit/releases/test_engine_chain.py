@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ def run(logs: list[list[Entry]], cuts: Cuts, chance: random.Random) -> tuple[Top
 CUTS = st.lists(st.integers(0, 40), max_size=4)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=40, deadline=None, phases=PHASES)
 @given(st.integers(0, 1000), st.builds(Cuts, st.tuples(CUTS, CUTS).map(list), CUTS, CUTS))
 def test_whatever_is_cut_where_the_records_and_charges_are_those_of_an_uncut_run(seed: int, cuts: Cuts) -> None:

@@ -21,6 +21,7 @@ from stream_dp.releases.accounts import ledger_key, reservation_key
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, RESERVATION, SHARES, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.encoding import text, window_key
+from tests.support.chosen import ordinarily
 from tests.support.machine import newest
 from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan, totals
 
@@ -119,28 +120,29 @@ def every(desk: Desk, view: str) -> list[AnyRecord]:
     return [record for audience in desk.plan.views[view].audiences for record in desk.records(view, audience)]
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", ordinarily(1, [0, 7, 14, 21]))
 @either
 def test_a_run_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(whole: Desk, first: int) -> None:
     """Every seventh point in all; the next test takes more of them."""
-    for cut in range(first, whole.machine.points, stride(whole, 14)):
+    for cut in range(first, whole.machine.points, stride(whole, 28)):
         desk = play(Desk(whole.plan, cuts=[cut], back=5 * (cut % 4 // 2), compacts=cut % 8 > 3))
         desk.auditor.settled()
         assert desk.machine.rows == whole.machine.rows
         assert releases(desk) == releases(whole)
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, 15))])
+@pytest.mark.parametrize("first", ordinarily(1, range(30)))
 @either
 def test_a_run_cut_anywhere_draws_each_stored_window_once(whole: Desk, first: int) -> None:
     """With entropy that never repeats, equal bytes prove that nothing is drawn behind the commit point."""
-    for cut in range(first, whole.machine.points, stride(whole, 15)):
+    for cut in range(first, whole.machine.points, stride(whole, 30)):
         desk = play(FreshEntropy(whole.plan, [cut], back=5 * ((cut + 1) % 2)).desk)
         desk.auditor.settled()
         assert releases(desk).keys() == releases(whole).keys()
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(23, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 23])
 @either
 def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one(whole: Desk, first: int) -> None:
     for cut in range(first, whole.machine.points, stride(whole, 46)):
@@ -282,6 +284,7 @@ def test_a_view_that_is_gone_keeps_what_it_had_reserved_and_settles_it_when_it_i
     desk.auditor.settled()
 
 
+@pytest.mark.slow
 def test_a_grant_after_a_crash_in_the_deletion_of_old_windows_is_carried_out() -> None:
     """The row of an outdated window whose table is deleted already must not stop every later grant."""
     planned = plan(ONLY_PAGES, ("retention: 1h", "retention: 1s"))
@@ -300,6 +303,7 @@ def test_a_grant_after_a_crash_in_the_deletion_of_old_windows_is_carried_out() -
         assert [desk.row("pages", start).states["public"].level for start in (1000, 2000)] == [FINE, FINE]
 
 
+@pytest.mark.slow
 def test_what_an_audience_came_later_than_is_given_once_wherever_the_process_ends() -> None:
     buckets = "retention: 1h\n    buckets: 2"
     former = plan(ONLY_PAGES, (buckets, f"{buckets}\n    audiences: [public, staff]"))

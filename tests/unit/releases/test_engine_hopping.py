@@ -65,6 +65,7 @@ def test_releases_of_windows_that_hop_equal_the_oracle_and_each_is_charged_once(
     desk.auditor.settled()
 
 
+@pytest.mark.slow
 def test_a_run_with_hopping_windows_that_is_cut_ends_with_the_rows_and_records_of_an_uncut_one() -> None:
     for cut in range(0, WHOLE.machine.points, 17):
         desk = play(Desk(DIRECT, cuts=[cut, *([3] if cut % 2 else [])], back=5 * (cut % 4 // 2), compacts=cut % 8 > 3))

@@ -262,6 +262,7 @@ def test_a_ledger_with_a_damaged_key_stops_the_engine() -> None:
 CHANGES = [Shape(4, budget=8), Shape(3, budget=8), Shape(5, start=1, budget=8), Shape(4, budget=8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back", ordinarily(1, [0, 2]))
 def test_a_crash_at_any_point_around_changes_of_the_period_leaves_the_same_spending(back: int) -> None:
     def run(cut: int) -> Desk:

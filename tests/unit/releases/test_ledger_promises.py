@@ -187,6 +187,7 @@ def acts(*, parted: bool) -> st.SearchStrategy[list[Act]]:
     return st.lists(interval, min_size=2, max_size=5).map(lambda found: [act for acts in found for act in acts])
 
 
+@pytest.mark.slow
 @given(found=acts(parted=False))
 @settings(derandomize=True, max_examples=50, deadline=None)
 def test_every_period_that_began_keeps_its_promise_however_the_shape_is_changed(found: list[Act]) -> None:

@@ -26,6 +26,7 @@ print(before - resident())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_that_was_freed_below_what_is_used_goes_back_to_the_system() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)

@@ -161,6 +161,7 @@ async def played(acts: Sequence[Act]) -> Broker:
     return broker
 
 
+@pytest.mark.slow
 @given(ACTS)
 @example([("jump", 0, 49), ("delay", 0, 100), ("wait", 7, 0), ("tick", 0, 0), ("tick", 0, 0), ("tick", 0, 0)])
 @example([("delay", 0, 100), ("tick", 0, 0), ("wait", 17, 0), ("tick", 0, 0), ("wait", 3, 0), ("tick", 0, 0)])

@@ -8,6 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from experiments.topk.pay_what_you_get import Statement, pay_what_you_get, single_call
 from stream_dp.accounting.composition import squares_epsilon
 from stream_dp.accounting.rounding import log_up
@@ -58,6 +60,7 @@ def holds(laws: Any, one: Any, other: Any, statement: Statement) -> list[bool]:
     ]
 
 
+@pytest.mark.slow
 def test_adaptive_ledgers_of_two_and_three_calls_keep_theorem_2_with_a_slack(laws: Any) -> None:
     random = Random(20)
     sublinear = 0
@@ -105,6 +108,7 @@ def test_one_call_keeps_theorem_1_with_a_slack(laws: Any) -> None:
         assert holds(laws, one, other, single_call(k, epsilon, delta, slack)) == [True, True]
 
 
+@pytest.mark.slow
 def test_epsilons_that_follow_the_outputs_keep_the_filter_on_squares(laws: Any) -> None:
     """Draws at 1/5, after a lone bottom at 1/2; squares pay for the dearest path, ln(1 + delta) for every draw."""
     random = Random(22)

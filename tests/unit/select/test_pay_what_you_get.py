@@ -9,6 +9,8 @@ from math import comb, exp
 from random import Random
 from typing import Any
 
+import pytest
+
 from stream_dp.accounting import Cost, Ledger, commit, reserve, selection_cost
 from stream_dp.select.gumbel import GumbelTopK, TopKParameters
 
@@ -54,6 +56,7 @@ def random_stream(random: Random, calls: int, items_per_user: int | None) -> tup
     return one, other
 
 
+@pytest.mark.slow
 def test_a_ledger_of_several_adaptive_calls_keeps_its_budget(laws: Any) -> None:
     random = Random(45)
     tightest = Fraction(0)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,6 +147,7 @@ def test_one_user_moves_few_counts_by_one_and_no_count_of_another_however_the_lo
     check_sensitivity((*VIEWS, IDLE), lines, acts)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
 @given(
     LINES,

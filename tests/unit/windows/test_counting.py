@@ -124,6 +124,7 @@ def expected(oracle: Oracle) -> dict[str, dict[int, dict[str, int]]]:
     return {one.view.name: {start: one.counts(start) for start in one.closed_windows()} for one in oracle.views}
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=150, deadline=None, phases=PHASES)
 @given(scripts(), st.booleans())
 def test_the_two_logs_decide_what_is_counted_and_refused_whatever_is_read_first_cut_or_read_again(

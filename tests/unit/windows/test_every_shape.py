@@ -190,6 +190,7 @@ def charged(draw: st.DrawFn) -> tuple[Shape, Shape]:
     return windows, draw(st.sampled_from(found + [one for one in calendars if windows.tiles(one)]))
 
 
+@pytest.mark.slow
 @given(charged(), MOMENTS)
 def test_a_period_holds_what_it_pays_for_and_never_more_than_the_longest(
     pair: tuple[Shape, Shape], moment: int
