@@ -17,10 +17,16 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 
 from stream_dp.config.access import Broker, Sasl, Secret, Tls
 from stream_dp.config.crosschecks import OWNERS_TOPIC
+from stream_dp.config.plan import ServePlan
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import next_record
 from stream_dp.control.editions import plan_of as plan_from_record
 from stream_dp.errors import AccessError, ConfigError, OutageError, StreamDPError
+from stream_dp.gateway.boards import Boards
+from stream_dp.gateway.reader import BoardReader
+from stream_dp.gateway.routes import Gateway
+from stream_dp.gateway.tokens import Tokens
+from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client, KafkaClient, connect
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.control_topic import post, read_history
@@ -30,9 +36,12 @@ from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
 from stream_dp.runtime.localkafka import jars
 from stream_dp.runtime.settled import RETRY_SECONDS
 from stream_dp.testing import Application, Event, application
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.effects import Message
+from tests.support.console import Desk
+from tests.support.gateway import ask
 from tests.support.processes import WorkerProcess
 from tests.support.releasing import plan_of
 from tests.support.secured import Secured, password_of, revoke, token_of
@@ -114,6 +123,7 @@ async def site(secured: Secured, folder: Path, *changes: tuple[str, str]) -> Asy
 def allow(site: Site, call: Call, *more: str) -> Any:
     """Give everybody their rights, as an administrator does."""
     who = ["--worker", "User:worker", "--operator", "User:operator", "--producer", "User:producer"]
+    who += ["--gateway", "User:gateway"]
     for audience in ("partner", "public"):
         who += ["--reader", f"{audience}=User:{audience}"]
     return call("acl", site.file("admin"), *who, "--apply", *more)
@@ -147,6 +157,8 @@ async def test_with_the_rights_that_acl_gives_a_worker_runs_and_everybody_else_r
         await stream.assert_released()
         await check_reader(here, call, json.loads(again.out)["reader_groups"]["partner"])
         await check_operator(here, call, stream)
+        await check_gateway(here)
+        await check_console(here)
         worker.check()
 
         # A right that is taken away ends the worker, which names it.
@@ -265,6 +277,65 @@ async def check_operator(here: Site, call: Call, stream: Stream) -> None:
         assert await refused(first_record(operator, Topics.of(here.admin.plan).changelog(COUNTS)))
     said = await asyncio.to_thread(call, "acl", file, "--operator", "User:operator", "--apply")
     assert (said.code, "has Alter on it" in said.err) == (1, True)
+
+
+async def check_gateway(here: Site) -> None:
+    """The gateway's account reads the releases of every audience, in no group; nothing else, and it writes nowhere."""
+    plan, view = load_plan(here.file("gateway"), {}), f"{here.admin.plan.name}-pages"
+    boards, audiences = Boards(), ("partner", "public")
+    gateway = Gateway(ServePlan(public=audiences), boards, Tokens(None, wall_clock_ms))
+    reading = asyncio.create_task(BoardReader(plan, boards, lambda: connect(plan.broker)).run())
+    async with asyncio.timeout(WITHIN_SECONDS):
+        while not boards.started:
+            await asyncio.sleep(0.1)
+    for audience in audiences:
+        answer = await ask(gateway.app(), f"/v1/views/{view}/windows?audience={audience}")
+        assert [window["record"]["audience"] for window in answer.json["windows"]] == [audience]
+    reading.cancel()
+    assert not boards.silent
+
+    topics, released = Topics.of(here.admin.plan), [Topics.of(plan).release(view, audience) for audience in audiences]
+    others = {spec.name for spec in topics.all(here.admin.plan)} | {OWNERS_TOPIC, "__consumer_offsets"}
+    others |= {*sources_of(here.admin.plan)}
+    async with here.connected("gateway") as reader:
+        for topic in sorted(others):
+            if "releases" not in topic:
+                assert f"use topic {topic};" in await refused(first_record(reader, topic))
+        for topic in [*released, topics.control]:
+            assert f"use topic {topic};" in await refused(reader.publish([Message(topic, b"key", b"value")]))
+    with pytest.raises(GroupAuthorizationFailedError):
+        await group_reads(here, "gateway", plan.name, released[0])
+
+
+class Console(Desk):
+    """The console on the cluster, with the account of an operator."""
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        async with connect(self.plan.broker) as client:
+            yield client
+
+
+async def check_console(here: Site) -> None:
+    """With an operator's account the console shows what there is, tunes, grants and takes a grant back."""
+    plan, view = load_plan(here.file("operator"), {}), f"{here.admin.plan.name}-pages"
+    desk = Console(plan, here.folder / "operators.tokens")
+    await desk.look()
+    for name in ("status", "ledgers", "settings", "grants"):
+        answer = await desk.get(f"/v1/{name}")
+        assert (answer.status, bool(answer.json)) == (200, True), name
+    assert not [one for one in (await desk.get("/v1/status")).json["problems"] if "partition" in one["code"]]
+    asked = {"view": view, "assignments": ["items_per_user=2"]}
+    planned = await desk.plan_of("items_per_user=2", view=view)
+    agreed = {**asked, "plan": planned["plan"], "settings": planned["settings"], "note": ""}
+    posted = await desk.send("/v1/settings", agreed)
+    assert (posted.status, posted.json["posted"]) == (202, True), posted.body
+    grant = {"audience": "public", "level": "standard", "at": format_time(wall_clock_ms() + 3_600_000)}
+    weighed = await desk.send("/v1/grants", {"grant": grant})
+    given = await desk.send("/v1/grants", {"grant": grant, "plan": weighed.json["plan"]})
+    assert given.status == 202, given.body
+    back = await desk.send(f"/v1/grants/{given.json['id']}", {"consent": True}, "DELETE")
+    assert back.status == 202, back.body
 
 
 async def check_two_at_once(here: Site) -> None:

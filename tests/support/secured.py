@@ -30,7 +30,7 @@ from stream_dp.testing.application import WITHIN_SECONDS
 
 HOST = "127.0.0.1"
 ADMIN = "admin"
-USERS = (ADMIN, "worker", "partner", "public", "operator", "producer")
+USERS = (ADMIN, "worker", "partner", "public", "operator", "producer", "gateway")
 
 _SETTINGS = """\
 process.roles=broker,controller
