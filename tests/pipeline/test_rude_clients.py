@@ -10,6 +10,7 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.gateway import server
+from stream_dp.runtime.limits import open_more_files
 from tests.support.published import visits, visits_file  # noqa: F401 - fixtures
 from tests.support.serving import WITHIN_SECONDS, World, status
 
@@ -62,3 +63,28 @@ async def test_a_request_that_never_ends_is_ended_and_others_are_answered(
         assert await status(session, "/livez") == 200
         await asyncio.gather(*rude)
         assert await status(session, "/livez") == 200
+
+
+async def test_two_thousand_connections_that_say_nothing_leave_it_serving(world: World) -> None:
+    open_more_files()
+    async with world.serving() as session, asyncio.timeout(WITHIN_SECONDS):
+        idle = []
+        for _ in range(0, 2000, 50):  # no more than the backlog takes
+            idle += await asyncio.gather(*(asyncio.open_connection("127.0.0.1", world.port) for _ in range(50)))
+        assert await status(session, "/livez") == 200
+        assert not any(reader.at_eof() for reader, _ in idle)
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_beyond_the_limit_of_connections_requests_are_told_to_come_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 20)
+    async with world.serving() as session, asyncio.timeout(WITHIN_SECONDS):
+        idle = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", world.port) for _ in range(20)))
+        assert await status(session, "/livez") == 503
+        for _, writer in idle:
+            writer.close()
+        while await status(session, "/livez") != 200:
+            await asyncio.sleep(0.02)
