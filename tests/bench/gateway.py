@@ -18,6 +18,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -175,6 +176,10 @@ class Stream(asyncio.Protocol):
             at = 0
 
 
+def _itself(stream: Stream) -> Stream:
+    return stream
+
+
 async def measure(side: str, clients: int, releases: int, rate: float, size: int) -> dict[str, Any]:
     """Run one side and its clients; return what was measured."""
     with TemporaryDirectory() as folder:
@@ -203,7 +208,9 @@ async def _measure(child: asyncio.subprocess.Process, clients: int, releases: in
     loop, streams = asyncio.get_running_loop(), []
     for first in range(0, clients, CONNECTING_AT_ONCE):
         some = [Stream(about["tokens"][number // MOST_OF_TOKEN]) for number in range(first, min(clients, first + 50))]
-        await asyncio.gather(*(loop.create_connection(lambda one=one: one, "127.0.0.1", about["port"]) for one in some))
+        await asyncio.gather(
+            *(loop.create_connection(partial(_itself, one), "127.0.0.1", about["port"]) for one in some)
+        )
         streams += some
         await asyncio.sleep(0.05)
     await asyncio.sleep(SETTLED_SECONDS)
