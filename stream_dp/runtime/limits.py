@@ -1,4 +1,4 @@
-"""What the system lets a process have."""
+"""Limits of the process that the system sets."""
 
 from __future__ import annotations
 

@@ -86,6 +86,7 @@ async def test_worker_that_was_cut_off_for_longer_than_its_session_goes_on_by_it
         (await stream.audit({"public": "detailed"})).assert_clean()
 
 
+@pytest.mark.slow
 async def test_all_who_wait_for_a_broker_that_froze_hear_that_it_timed_out(
     kafka: str, proxied: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

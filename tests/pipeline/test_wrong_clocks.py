@@ -35,7 +35,8 @@ def is_wrong_on_the_page(worker: Worker) -> float:
     return parsed(Exposition(health_of(worker)).page().decode())["stream_dp_clock_wrong", ()]
 
 
-@pytest.mark.parametrize("off_ms", [HOUR, pytest.param(-5 * MINUTE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("off_ms", [HOUR, -5 * MINUTE])
 async def test_a_clock_that_jumps_closes_no_window_and_makes_nothing_late_and_the_worker_goes_on_when_it_is_right(
     launch: Launch, off_ms: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,6 +93,7 @@ async def test_a_tick_far_ahead_of_its_append_time_closes_nothing(launch: Launch
     assert worker.counters.total("events_refused") == 0
 
 
+@pytest.mark.slow
 async def test_a_clock_ahead_unlocks_nothing_early(launch: Launch) -> None:
     """By age, and by a grant with a time: neither before its time by the log."""
     after = 5 * SECOND

@@ -18,7 +18,6 @@ from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.sealed import seal
 from tests.support.chance import laplace_cells, p_value
-from tests.support.chosen import ordinarily
 from tests.support.laplace_laws import bridge_pmf
 from tests.support.readings import read_rows, read_rows_lmr1
 
@@ -105,7 +104,10 @@ MILLION = 1_000_000
 SMALL, LARGE = Fraction(1, 10), Fraction(3, 2)  # epsilon per count: with binary digits apart from 1/32 down
 
 
-@pytest.mark.parametrize(("epsilon", "m"), ordinarily(1, [(Fraction(1, 50), 200), (SMALL, 60), (LARGE, 6)]))
+@pytest.mark.parametrize(
+    ("epsilon", "m"),
+    [(Fraction(1, 50), 200), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((SMALL, 60), (LARGE, 6)))],
+)
 def test_a_million_draws_are_discrete_laplace(epsilon: Fraction, m: int) -> None:
     noise = bulk_noise(threshold_for(epsilon), MILLION, KeyedBits(SEED, b"million"))
 

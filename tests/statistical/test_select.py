@@ -244,6 +244,7 @@ def test_kbar_is_chosen_with_the_listed_frequencies(runs: int) -> None:
     assert abs(z_score(found[8], runs, float(row["prob_literal_h_i"]["8"]))) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [5_000, pytest.param(200_000, marks=long_form)])
 def test_the_known_domain_follows_successive_exponential_draws(runs: int) -> None:
     counts = {b"a": 5, b"b": 4, b"c": 1, b"d": 0}

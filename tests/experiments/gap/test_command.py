@@ -17,6 +17,8 @@ from experiments.gap import transactions
 from experiments.gap.numbers import SeededBits, Study
 from experiments.gap.transactions import Transactions
 
+pytestmark = pytest.mark.slow
+
 TABLES = (
     Transactions("T40I10D100K", "T40I10D100K.dat", 2_000, 250),
     Transactions("BMS-POS", "BMS-POS.dat", 3_000, 300),
@@ -78,7 +80,6 @@ def measured() -> Iterator[Study]:
         yield gap_numbers.study(None, 4, 1, lambda steps: None)
 
 
-@pytest.mark.slow
 def test_the_tables_are_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     picture = tmp_path / "made" / "gap.png"
     result = run(folder=picture.parent)
@@ -96,7 +97,6 @@ def test_the_tables_are_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= max(80, len(f"Picture: {picture}"))
 
 
-@pytest.mark.slow
 def test_a_machine_reads_every_number(tmp_path: Path) -> None:
     told: dict[str, Any] = json.loads(run("--json", folder=tmp_path).stdout)
 
@@ -126,7 +126,6 @@ def test_a_seed_repeats_every_draw() -> None:
     assert one.calls == again.calls != other.calls
 
 
-@pytest.mark.slow
 def test_a_published_file_takes_the_place_of_what_is_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kosarak.dat"
     file.write_text("".join(f"{' '.join(str(item) for item in range(1, 301 - line))}\n" for line in range(40)))

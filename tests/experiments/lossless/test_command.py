@@ -13,6 +13,8 @@ from experiments.__main__ import experiments
 from experiments.lossless import figure2
 from experiments.lossless.figure2 import ORDERS, RELEASES, tolerance
 
+pytestmark = pytest.mark.slow
+
 RUNS = 2_000
 TABLE = {2: 0.10002, 5: 67.4858, 10: 317.198, 20: 884.007, 50: 2633.77, 100: 5565.36}
 """Variance of the second independent release (specs/lossless 4)."""
@@ -24,7 +26,6 @@ def run(*arguments: str, folder: Path) -> Result:
     )
 
 
-@pytest.mark.slow
 def test_figure_2_is_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     picture = tmp_path / "made" / "lossless.png"
     result = run(folder=picture.parent)
@@ -57,7 +58,6 @@ def test_a_machine_reads_every_variance(tmp_path: Path) -> None:
         assert one["independent"]["expected"][1] == pytest.approx(TABLE[one["releases"]], rel=1e-5)
 
 
-@pytest.mark.slow
 def test_a_seed_repeats_the_output(tmp_path: Path) -> None:
     one, again = (run("--json", folder=tmp_path).stdout for _ in range(2))
 

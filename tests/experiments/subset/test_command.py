@@ -16,6 +16,8 @@ from experiments.subset import numbers as subset_numbers
 from experiments.subset import score_sets
 from experiments.subset.numbers import Comparison
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +39,6 @@ def rows(result: Result, words: int) -> list[list[str]]:
     return [row for line in result.stdout.splitlines() if len(row := line.split()) == words]
 
 
-@pytest.mark.slow
 def test_the_figures_are_told_in_numbers_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_numbers, "KS", (10, 100))
     picture = tmp_path / "made" / "subset.png"
@@ -80,7 +81,6 @@ def test_a_machine_reads_every_number(tmp_path: Path) -> None:
     assert told["exponents"][0]["curves"]["canonical γ=1/2"]["top"][1] == pytest.approx(0.9998218824843018)
 
 
-@pytest.mark.slow
 def test_a_seed_repeats_what_is_simulated() -> None:
     one, again, other = (subset_numbers.study((5,), None, 50, seed, lambda step: None) for seed in (1, 1, 2))
     shares = [study.comparisons[0].curves["peeling"].good.tolist() for study in (one, again, other)]
@@ -113,7 +113,6 @@ def test_a_claim_that_does_not_come_out_fails_the_command(tables: Path) -> None:
     assert "NOT reproduced: 1 of 2 claims" in result.stdout
 
 
-@pytest.mark.slow
 def test_a_label_beside_the_known_one_is_no_reproduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(subset_numbers.LABELS, "netflix-like", {10: 9})
     result = run("--figure", "5", folder=tmp_path)
@@ -137,7 +136,6 @@ def test_the_rule_of_the_paper_understates_large_factors(least: float, most: flo
     assert (one.factor, one.label) == (most, label)
 
 
-@pytest.mark.slow
 def test_a_tie_at_rank_k_is_told_and_needs_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score_sets, "netflix_like", lambda: np.repeat([9, 4], [11, 300]))
     monkeypatch.setattr(subset_numbers, "KS", (2, 11, 20))

@@ -14,6 +14,8 @@ from experiments.__main__ import experiments
 from experiments.topk import command
 from experiments.topk import numbers as topk_numbers
 
+pytestmark = pytest.mark.slow
+
 TABLE = {
     "0.01": ["1.000", "1.313", "1.435", "1.470", "1.503", "1.531"],
     "0.05": ["1.000", "1.381", "1.497", "1.550", "1.554", "1.556"],
@@ -34,7 +36,6 @@ def run(*arguments: str, folder: Path) -> Result:
     return CliRunner().invoke(experiments, ["topk", "--folder", str(folder), *arguments], env={"COLUMNS": "80"})
 
 
-@pytest.mark.slow
 def test_figure_1_and_the_sizes_are_told_in_numbers_and_pictures(tmp_path: Path) -> None:
     picture = tmp_path / "made" / "topk.png"
     result = run(folder=picture.parent)
@@ -56,7 +57,6 @@ def test_figure_1_and_the_sizes_are_told_in_numbers_and_pictures(tmp_path: Path)
     assert max(map(len, lines)) <= max(80, len(f"Picture: {picture}"))
 
 
-@pytest.mark.slow
 def test_a_machine_reads_every_number(tmp_path: Path) -> None:
     result = run("--json", folder=tmp_path)
     told: dict[str, Any] = json.loads(result.stdout)
@@ -74,7 +74,6 @@ def test_a_machine_reads_every_number(tmp_path: Path) -> None:
         assert row["draws"] is None or row["draws"] >= row["calls"]
 
 
-@pytest.mark.slow
 def test_paying_for_two_outputs_halves_the_lead_and_laplace_noise_is_between() -> None:
     full, short = (topk_numbers.proved_months(pay_what_you_get=flag) for flag in (False, True))
 
@@ -83,7 +82,6 @@ def test_paying_for_two_outputs_halves_the_lead_and_laplace_noise_is_between() -
         assert some_paid.lead[1] < laplace.lead[1] < all_paid.lead[1]
 
 
-@pytest.mark.slow
 def test_a_number_that_differs_in_its_last_digit_fails_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +100,6 @@ def test_numbers_agree_when_they_round_to_the_digits_given(value: str, printed: 
     assert topk_numbers.agrees(Fraction(value), printed) is same
 
 
-@pytest.mark.slow
 def test_a_picture_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = run(folder=tmp_path / "file" / "folder")

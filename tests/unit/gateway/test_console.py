@@ -148,11 +148,9 @@ async def test_streams_say_what_has_changed_and_go_on_from_a_position(
     assert b"event:" not in (await desk.get(f"/v1/events?after={last}")).body
 
 
-def test_new_settings_are_told_of_when_changes_are_worked_out_from_them(
-    desk: Desk, call: Call, visits_file: Path
-) -> None:
+def test_new_settings_are_told_of_when_changes_are_worked_out_from_them(desk: Desk) -> None:
     """An event with the number of the former ones would be taken for nothing new."""
-    call("tune", visits_file, "pages", "items_per_user=2", "--yes")
+    run(desk.send(SETTINGS, consent(run(desk.plan_of("items_per_user=2")), "items_per_user=2")))
     watch, heard = desk.console.watch, []
     watch.changed = lambda name: heard.append((name, json.loads(watch.event("settings"))["settings"]))
     run(desk.look())

@@ -194,6 +194,7 @@ def test_every_period_that_began_keeps_its_promise_however_the_shape_is_changed(
     run(found)
 
 
+@pytest.mark.slow
 @given(found=acts(parted=True))
 @settings(derandomize=True, max_examples=25, deadline=None)
 def test_every_part_of_every_period_that_began_keeps_its_promise(found: list[Act]) -> None:

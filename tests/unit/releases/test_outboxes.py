@@ -361,6 +361,7 @@ def test_a_window_that_was_not_published_yet_outlives_its_retention() -> None:
     assert {key for key in desk.machine.rows if key.startswith((WINDOW, TABLE))} == kept
 
 
+@pytest.mark.slow
 def test_an_order_of_hundreds_of_windows_is_carried_out_in_bounded_steps_and_resumed_where_it_was_cut() -> None:
     """A rebalance leaves it to whoever loads the engine next, and its message need not come again."""
     count = 600

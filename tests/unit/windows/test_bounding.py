@@ -139,6 +139,7 @@ ACTS = st.lists(st.tuples(st.sampled_from(["grow", "grow", "fetch", "fetch", "ti
 IDLE = view("idle", clock="event", idle_ms=15, grace_ms=0)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=150, deadline=None, phases=PHASES)
 @given(LINES, ACTS)
 def test_one_user_moves_few_counts_by_one_and_no_count_of_another_however_the_log_is_read(
