@@ -32,7 +32,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ServePlan
 from stream_dp.config.planner import load_plan
 from stream_dp.gateway import server
@@ -72,7 +71,7 @@ def record(plan: Plan, day: int, size: int) -> tuple[bytes, bytes]:
         number=1,
         period_loss=view.cost(0),
         ledger=account(view.ledger, 0),
-    ).release(fields=fields_of(view, 0, counts.items(), complete=True), window_loss=Cost.ZERO + view.cost(0))
+    ).release(fields=fields_of(view, 0, counts.items(), complete=True), window_loss=view.cost(0))
     ((key, value),) = encode_parts(made, 1 << 20)
     return key, value
 
@@ -133,8 +132,8 @@ async def serve(side: str, folder: Path, releases: int, rate: float, size: int) 
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     tell({"port": place.getsockname()[1], "tokens": credentials})
-    while (line := await lines.readline()) != b"go\n":
-        tell({"memory_kib": memory_kib()} if line else {})
+    while await lines.readline() == b"memory\n":
+        tell({"memory_kib": memory_kib()})
     published, before, began = {}, time.process_time(), time.monotonic()
     for day, (key, value) in enumerate(records[1:], start=1):
         await asyncio.sleep(max(0.0, began + day / rate - time.monotonic()))
@@ -207,7 +206,8 @@ async def _measure(child: asyncio.subprocess.Process, clients: int, releases: in
     before = (await ask("memory\n"))["memory_kib"]
     loop, streams = asyncio.get_running_loop(), []
     for first in range(0, clients, CONNECTING_AT_ONCE):
-        some = [Stream(about["tokens"][number // MOST_OF_TOKEN]) for number in range(first, min(clients, first + 50))]
+        numbers = range(first, min(clients, first + CONNECTING_AT_ONCE))
+        some = [Stream(about["tokens"][number // MOST_OF_TOKEN]) for number in numbers]
         await asyncio.gather(
             *(loop.create_connection(partial(_itself, one), "127.0.0.1", about["port"]) for one in some)
         )

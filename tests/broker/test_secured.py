@@ -299,7 +299,7 @@ async def check_gateway(here: Site) -> None:
     others |= {*sources_of(here.admin.plan)}
     async with here.connected("gateway") as reader:
         for topic in sorted(others):
-            if "releases" not in topic:
+            if not topic.startswith(f"{plan.id}.releases."):
                 assert f"use topic {topic};" in await refused(first_record(reader, topic))
         for topic in [*released, topics.control]:
             assert f"use topic {topic};" in await refused(reader.publish([Message(topic, b"key", b"value")]))

@@ -53,7 +53,7 @@ async def pass_to(made: Changing, minute: int, view: str) -> None:
     ("what", "ends"),
     [
         pytest.param(what, ends, marks=[] if (what, number) in {("unlock", 0), ("audience", 1)} else pytest.mark.slow)
-        for place, what in enumerate(["unlock", "sharpen", "audience", "view"])
+        for what in ["unlock", "sharpen", "audience", "view"]
         for number, ends in enumerate(["a worker ends", "the worker goes on"])
     ],
 )

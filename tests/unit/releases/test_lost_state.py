@@ -417,7 +417,7 @@ def busy(seed: Sequence[int]) -> FreshDesk:
 SEEDS = st.lists(st.integers(0, 11), min_size=3, max_size=9)
 
 
-@settings(max_examples=20, phases=PHASES)
+@settings(max_examples=60, phases=PHASES)
 @given(seed=SEEDS, share=st.fractions(0, 1))
 def test_wherever_the_changelog_ends_nothing_is_released_twice_and_what_was_spent_stays_spent(
     seed: Sequence[int], share: Fraction
