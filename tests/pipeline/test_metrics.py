@@ -148,3 +148,19 @@ async def test_a_scrape_reads_what_is_not_counted_yet_and_forgets_it_when_the_br
         for answer, wanted in ((ahead, dict.fromkeys(map(str, range(app.plan.partitions)), 5.0)), (silent, {})):
             monkeypatch.setattr(type(app.client), "ends", answer)
             await app.eventually(partial(lag, wanted))
+
+
+async def test_the_page_forgets_a_partition_with_the_assignment_not_with_the_next_report(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = await launch()
+    health = Health(Start())
+    health.worker = await app.start()
+    health.lag = {("visits", partition): 7 for partition in range(app.plan.partitions)}
+    assert app.plan.partitions > 1
+    monkeypatch.setattr(type(health.worker), "partitions", [1])
+
+    found = parsed(Exposition(health).page().decode())
+    assert {labels: value for (name, labels), value in found.items() if "_lag_" in name} == {
+        (("partition", "1"), ("source", "visits")): 7
+    }

@@ -204,7 +204,8 @@ class Exposition:
         if worker is None:
             return
         yield _gauge("partitions", "Partitions of every source.", worker.plan.partitions)
-        yield _gauge("partitions_owned", "Partitions that the worker serves.", len(worker.partitions))
+        served = set(worker.partitions)
+        yield _gauge("partitions_owned", "Partitions that the worker serves.", len(served))
         wrong = "1 if the worker's clock does not agree with the broker's, so that it makes no ticks, else 0."
         yield _gauge("clock_wrong", wrong, worker.clock.is_wrong)
         yield _gauge("recovering", "1 if the worker recovers its tables, else 0.", worker.is_recovering)
@@ -224,7 +225,8 @@ class Exposition:
             f"{PREFIX}source_lag_records", "Records that are not counted yet.", labels=["source", "partition"]
         )
         for (source, partition), records in self._health.lag.items():
-            behind.add_metric([source, str(partition)], records)
+            if partition in served:  # another worker shows it otherwise, from its next report on
+                behind.add_metric([source, str(partition)], records)
         yield behind
         with suppress(OSError):
             disk = shutil.disk_usage(worker.plan.data_dir)
