@@ -173,12 +173,14 @@ async def change_sources(world: World, _: Act) -> None:
         await world.apply(2, more=not world.settings.more)
         for member in members:
             member.start()
+        for member in members:
+            await world.runs(member)  # its tables may have to be read back first
         before = len(await world.app.read(letters))
         await world.app.client.publish([Message(topic, b"k", b"{", partition) for partition in range(partitions)])
         deadline = time.monotonic() + READ_WITHIN_S
         while len(await world.app.read(letters)) < before + partitions:
             if time.monotonic() > deadline:
-                world.faults.append(("unread", f"{topic}, {READ_WITHIN_S:.0f} s after it was added"))
+                world.faults.append(("unread", f"{topic}, {READ_WITHIN_S:.0f} s after the workers ran with it"))
                 return
             await asyncio.sleep(1)
 
