@@ -19,6 +19,10 @@ from experiments.subset import canonical, one_shot, score_sets
 from experiments.subset.noises import EXPONENTIAL, GUMBEL, Noise
 from experiments.subset.profiles import Profile
 from experiments.subset.solving import epsilon_at
+from stream_dp.histograms.counting_queries import Base, GeometricTable, interval
+from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.pure_top_k import FLOOR_BITS, PureTopK
+from stream_dp.lossless.levels import minimum_count, threshold_for
 from stream_dp.select.candidates import Neighbours
 from stream_dp.select.gumbel import TopKParameters, lead_for_all, shortfall
 from stream_dp.select.lipschitz import SubsetParameters
@@ -29,6 +33,7 @@ LISTED, KBAR = 10_000, 1_000
 EPSILON, DELTA, RARE = Fraction(1), Fraction("1e-6"), Fraction(1, 20)
 KS = (10, 100, 1000)
 SURE = 0.999
+PURE_EPSILONS = (Fraction(1, 10), Fraction(1, 2), Fraction(1), Fraction(2))
 DOCUMENT = Path(__file__).parents[1] / "choosing.md"
 
 
@@ -98,6 +103,27 @@ def exactness() -> Iterator[str]:
     yield "| *lead of the k-th, users* | " + " | ".join(f"*{gap:,}*" for gap in gaps) + " |"
 
 
+def pure_limit(epsilon: Fraction, keys: int) -> int:
+    """From which count on a pure top 10 shows a key, of so many possible ones."""
+    table = GeometricTable(20, Base.within(epsilon), keys.bit_length() + FLOOR_BITS)
+    return PureTopK(table, 10, keys, items_per_user=1, fallback_bits=20).least_spurious(RARE) + 1
+
+
+def unlisted() -> Iterator[str]:
+    """From which count on a key is shown, with a delta and without one, and how sure its count is."""
+    yield "| a key that nobody listed is shown from | " + " | ".join(f"epsilon {one}" for one in PURE_EPSILONS) + " |"
+    yield "|---|" + "---:|" * len(PURE_EPSILONS)
+    for delta in ("1e-6", "1e-12"):
+        cells = [minimum_count(threshold_for(epsilon), Fraction(delta)) for epsilon in PURE_EPSILONS]
+        yield f"| `histogram`, delta {delta} | " + " | ".join(f"{cell:,}" for cell in cells) + " |"
+    for key_bytes in (4, 8, 32):
+        cells = [pure_limit(epsilon, KeySpace(key_bytes).size) for epsilon in PURE_EPSILONS]
+        yield f"| `pure_topk`, keys of up to {key_bytes} bytes | " + " | ".join(f"{cell:,}" for cell in cells) + " |"
+    tables = [GeometricTable(14, Base.within(epsilon * Fraction(1, 2)), 32) for epsilon in PURE_EPSILONS]
+    errors = [f"*{interval(table, 1 - RARE):,}*" for table in tables]
+    yield "| *error of an answer of a `lookup`, 95 %* | " + " | ".join(errors) + " |"
+
+
 def words(users: float) -> str:
     """Users, in three digits."""
     return f"{float(f'{users:.3g}'):,.0f}"
@@ -112,7 +138,7 @@ def main() -> None:
     """Write the tables into a document."""
     document = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCUMENT
     text = document.read_text(encoding="utf-8")
-    for name, table in (("bounds", bounds()), ("exactness", exactness())):
+    for name, table in (("bounds", bounds()), ("exactness", exactness()), ("unlisted", unlisted())):
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         found = re.compile(f"{begin}.*?{end}", re.DOTALL)
         text = found.sub(begin + "\n".join(table) + "\n" + end, text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from stream_dp.exact.reals import log
-from stream_dp.histograms.counting import Base, ExactGeometric, TruncatedGeometric, ceil_log2
+from stream_dp.histograms.counting_queries import Base, ExactGeometric, TruncatedGeometric, ceil_log2
 
 _PRECISION = 128
 

@@ -15,7 +15,7 @@ from itertools import accumulate, permutations, product
 from math import comb, factorial, prod
 from typing import TypeVar
 
-from stream_dp.histograms.counting import CountingQuery
+from stream_dp.histograms.counting_queries import CountingQuery
 
 Draw = Callable[[int], int]
 Cell = tuple[int, int]

@@ -13,7 +13,7 @@ from stream_dp.version import __version__
 
 _COMMANDS = (
     *("demo", "worker", "feed", "check", "acl", "schema", "asyncapi", "apply", "tune", "settings", "grant", "grants"),
-    *("tail", "ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
+    *("tail", "lookup", "ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
 )
 _FILES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
 """Commands that share a file with another one."""
@@ -45,6 +45,7 @@ def cli() -> None:
     Feed history:          stream-dp feed app.yaml --from events.csv
     Run a worker:          stream-dp worker app.yaml
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE
+    Look up some keys:     stream-dp lookup app.yaml VIEW AUDIENCE KEY...
     See the budget:        stream-dp ledger app.yaml
     See the status:        stream-dp status app.yaml
     Serve readers:         stream-dp serve app.yaml

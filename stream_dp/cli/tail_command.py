@@ -190,7 +190,7 @@ def record_line(record: AnyRecord) -> str:
     ]
     more = rest(record, KEYS_IN_A_LINE)
     found = ", ".join(keys) + (f", {more}" if more else "")
-    return f"{head}: {level_words(record)}; {found or 'nothing shown'}; {total}"
+    return f"{head}: {level_words(record)}; {found or record.empty}; {total}"
 
 
 def _body(seen: Seen, rows: int) -> RenderableType:

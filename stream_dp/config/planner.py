@@ -70,7 +70,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         [view.item_field] if view.has_lists else view.item_field,
         [*view.window.shape.identity, view.window.first_ms],
         [view.items_per_user, view.buckets],
-        [[level.name, str(level.epsilon), level.threshold] for level in view.levels],
+        [list(level.identity) for level in view.levels],
         [ledger.fingerprint.hex(), *sorted(ledger.parts)],
         list(view.kind.identity),
     ]

@@ -191,7 +191,7 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
 
 def _count(release: Release | None, item: str) -> int | None:
     """Return the count of an item, None if it is not shown."""
-    return None if release is None else next((entry.count for entry in release.items if entry.item == item), None)
+    return None if release is None else release.count_of(item)
 
 
 _Read = Sequence[tuple[BoardWindow, Release | None]]

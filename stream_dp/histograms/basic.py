@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.checks import chance_faults, refuse
-from stream_dp.histograms.counting import BitQuery, CountingQuery, GeometricTable
+from stream_dp.histograms.counting_queries import BitQuery, CountingQuery, GeometricTable
 
 Key = TypeVar("Key", bytes, str, int)
 

@@ -29,7 +29,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-from stream_dp.histograms.counting import CountingQuery, ceil_log2
+from stream_dp.histograms.counting_queries import CountingQuery, ceil_log2
 
 _COARSE = 64
 """The coarse search leaves a release in doubt with probability below 2^-64."""

@@ -12,6 +12,7 @@ Source: specs/finite 2.7 to 2.9, D3, D7 (Balcer and Vadhan 2018, Algorithms 3.1,
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +22,8 @@ from math import factorial
 from stream_dp.errors import Fault, ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.checks import chance_faults, refuse, whole_faults
-from stream_dp.histograms.counting import GeometricTable, ceil_log2, distance_limit
+from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2, distance_limit, interval
+from stream_dp.histograms.keys import KeySpace
 from stream_dp.histograms.order import largest_values, rounding_units
 
 Cell = tuple[int, int]
@@ -205,6 +207,56 @@ class PureTopK:
             return self.query.draws - self.query.cdf(0, tau) <= most
 
         return bisect_left(range(self.query.bound), True, key=is_rare)
+
+    def within(self, beta: Fraction) -> int:
+        """Return a t such that with probability 1 - `beta` every released count is within t of the true one.
+
+        By the union bound over all keys of the universe, so it holds for whichever are released.
+
+        Args:
+            beta: in (0, 1), above the weight of the fallback.
+
+        Raises:
+            ParameterError: beta is out of range.
+        """
+        refuse(chance_faults(beta=beta))
+        rest = beta - Fraction(1, 1 << self.fallback_bits) - self.delta
+        if rest <= 0:
+            raise ParameterError(f"must be above the weight of the fallback, 2^-{self.fallback_bits}", "beta")
+        return interval(self.query, 1 - rest * Fraction(1, self.universe))
+
+
+def top_texts(
+    top: PureTopK, keys: KeySpace, counts: Mapping[str, int], least: int, source: BitSource
+) -> list[tuple[str, int]]:
+    """Draw a release of texts as keys.
+
+    What is no text, or stands for all keys that are too long, is left out, and so are counts below a minimum: all of
+    that is post-processing.
+
+    Args:
+        top: the mechanism, over `keys.size` keys.
+        keys: numbers the keys.
+        counts: by text, at least 0.
+        least: the smallest count that is kept.
+        source: of uniform bits, as in `PureTopK.draw`.
+
+    Returns:
+        Texts and their noisy counts, in the order of the numbers of the keys.
+    """
+    exact = Counter[int]()
+    for text in sorted(counts):
+        exact[keys.index(text)] += counts[text]
+    cells = [(_text(keys.key(number)), count) for number, count in top.draw(exact, source) if count >= least]
+    return [(text, count) for text, count in cells if text]
+
+
+def _text(key: bytes) -> str:
+    """A key as text; empty if it is none."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def strictly_above_next(noisy: Iterable[Cell], k: int) -> list[Cell]:

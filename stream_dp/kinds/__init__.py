@@ -11,9 +11,13 @@ from stream_dp.kinds.catalogue import CATALOGUE
 from stream_dp.kinds.gap import GAP
 from stream_dp.kinds.histogram import HISTOGRAM
 from stream_dp.kinds.kind import Kind
+from stream_dp.kinds.lookup import LOOKUP
+from stream_dp.kinds.pure_topk import PURE_TOPK
 from stream_dp.kinds.running import RUNNING
 from stream_dp.kinds.subset import SUBSET
 from stream_dp.kinds.topk import TOPK
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (CATALOGUE, GAP, HISTOGRAM, RUNNING, SUBSET, TOPK)}
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind for kind in (CATALOGUE, GAP, HISTOGRAM, LOOKUP, PURE_TOPK, RUNNING, SUBSET, TOPK)
+}
 """By name."""

@@ -4,21 +4,48 @@ The list is public and made without the data, so no key has to be discovered: th
 keys that nobody had stand there with their noise (specs/lossless 6.4). Top lists, gaps and shares follow from the
 counts free of cost. The list is written in the configuration, in a file beside it, in a compacted topic, or is a range
 of numbers; the record names the version it was made from.
+
+With `strict` a window takes the same random bits and steps whatever its counts are; such noise cannot be refined later,
+so there is one level (specs/finite 2.6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
 
 from stream_dp.accounting import Cost
+from stream_dp.exact.rationals import decimal_up
+from stream_dp.histograms.basic import basic_histogram
+from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
 from stream_dp.kinds.fields import Section
-from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ViewBasis, largest_first
+from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
-from stream_dp.kinds.sealing import SealedTable, Sealing, noise_levels, read_counts, seal_table
+from stream_dp.kinds.sealing import (
+    SealedTable,
+    Sealing,
+    exact_digest,
+    noise_levels,
+    read_counts,
+    seal_table,
+    table_level,
+)
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
+
+UNIFORM_BITS = 64
+DISPLAY_DIGITS = 3
+NOTHING_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
+"""A section without a setting has its defaults: `strict:` alone does not leave a view as it is without."""
+
+
+class StrictSettings(Section):
+    """Noise in a public number of random bits and steps."""
+
+    largest_count: Annotated[int, Field(ge=1, le=(1 << 32) - 1)] = 1_000_000
 
 
 class CatalogueSettings(Section):
@@ -26,6 +53,15 @@ class CatalogueSettings(Section):
 
     kind: Literal["catalogue"]
     catalogue: ListField
+    strict: Annotated[StrictSettings | None, NOTHING_IS_EMPTY] = None
+
+
+class StrictListDetails(ListDetails):
+    """List of a strict catalogue, and the numbers of its noise."""
+
+    largest_count: int = Field(description="Larger counts count as this.")
+    absent_mean: str = Field(description="Mean count that is shown for a key that nobody has.")
+    random_bits: int = Field(description="Random bits of one key of the list.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,16 +113,66 @@ class CataloguePlan(ListedPlan):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class StrictCataloguePlan(CataloguePlan):
+    """The plan of a strict catalogue.
+
+    Attributes:
+        table: draws the noise of one count.
+    """
+
+    table: GeometricTable
+
+    @property
+    def undivided(self) -> str:  # type: ignore[override]
+        """Counts of panes are cut off, each by itself."""
+        return "strict counts are never below 0, so the sums of those of small parts are too large on average"
+
+    def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
+        """Noise the count of every key of the list, 0 where nobody had it, in its order (specs/finite 2.6)."""
+        listed = self.domain(sealing.lists)
+        exact = {item: counts.get(item, 0) for item in listed}
+        digest = exact_digest({item.encode(): count for item, count in exact.items()}, sealing)
+        noisy = basic_histogram(self.table, exact.values(), sealing.bits(b"noise"))
+        return SealedTable(digest, list(exact), noisy, listed.version.encode())
+
+    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+        """Return the drawn counts; there is one level."""
+        return [self.fields(table, level, table.values) for level in levels]
+
+    def explain(self, keys_at_worst: str) -> Explanation:
+        """The list, and what is peculiar to noise in a public number of bits."""
+        table, plain = self.table, super().explain(keys_at_worst)
+        mean = decimal_up(mean_absolute(table, 0), DISPLAY_DIGITS)
+        words = (
+            f"Strict: a window draws {table.bits} random bits for each key of the list and takes about the same time, "
+            f"whatever its counts are. Counts above {table.bound} count as that, and none is shown below 0: a key that "
+            f"nobody has gets {mean} on average, so do not add up the counts of many keys. Later releases cannot be "
+            "sharper."
+        )
+        details = StrictListDetails(
+            **self.list_details.model_dump(), largest_count=table.bound, absent_mean=mean, random_bits=table.bits
+        )
+        return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": details})
+
+
 def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePlan:
     """Read the list, and compute the noise of every level.
 
     Raises:
-        ConfigError: a level's epsilon is out of bounds, or the list cannot be used.
+        ConfigError: a level's epsilon is out of bounds, the list cannot be used, or a strict ladder has more than one
+            level.
     """
     listed, topics = placed(settings.catalogue, basis.folder)
     sensitivity = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
-    levels = noise_levels(basis.ladder, sensitivity)
-    return CataloguePlan(levels=levels, sensitivity=sensitivity, listed=listed, topics=topics)
+    if settings.strict is None:
+        levels = noise_levels(basis.ladder, sensitivity)
+        return CataloguePlan(levels=levels, sensitivity=sensitivity, listed=listed, topics=topics)
+    bits = settings.strict.largest_count.bit_length()
+    level = table_level(basis.ladder, sensitivity, count_bits=bits, uniform_bits=UNIFORM_BITS)
+    return StrictCataloguePlan(
+        levels=(level,), sensitivity=sensitivity, listed=listed, topics=topics, table=level.table
+    )
 
 
 CATALOGUE = Kind("catalogue", CatalogueSettings, plan_catalogue)

@@ -2,6 +2,11 @@
 
 Which keys exist is unknown, so showing one costs delta. It is parted evenly over the levels and a user's items, which
 gives each level its own minimum count (specs/lossless 2.9.5, per-level thresholds).
+
+With `strict` the noise of a window takes the same random bits and steps whatever is in it: the window keeps a public
+number of contributions, and noise is drawn for so many keys, whether there are so many or not. A user's items may push
+out those of others, which doubles the price; such noise cannot be refined later, so there is one level (specs/finite
+2.6, pitfall 19).
 """
 
 from __future__ import annotations
@@ -9,19 +14,46 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
+from stream_dp.exact.reals import smallest_power
+from stream_dp.histograms.basic import basic_histogram, stability_threshold
+from stream_dp.histograms.compact import truncated
+from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
+from stream_dp.histograms.keys import KeySpace
+from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
 from stream_dp.kinds.fields import DiscoveryDelta, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import Counts
-from stream_dp.kinds.sealing import CONFIDENCE, SealedTable, Sealing, noise_levels, seal_counts
+from stream_dp.kinds.sealing import (
+    CONFIDENCE,
+    SealedTable,
+    Sealing,
+    exact_digest,
+    noise_levels,
+    seal_counts,
+    table_level,
+)
 from stream_dp.lossless.levels import discovery_delta, minimum_count, two_sided_from
-from stream_dp.lossless.sealed import prune
+from stream_dp.lossless.sealed import WindowNoise, prune
 from stream_dp.records.models import Amount
+from stream_dp.windows.events import MAX_ITEM_BYTES
+
+MOST_ROWS = 1_000_000
+ORDER_BITS = 128
+_KEYS = KeySpace(MAX_ITEM_BYTES)
+_SPARE_BITS = 20
+"""Uniform outputs are rarer than the delta of one key by this: they move neither thresholds nor intervals."""
+
+
+class StrictHistogramSettings(StrictSettings):
+    """Noise in a public number of random bits and steps, for a public number of contributions."""
+
+    rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
 class HistogramSettings(Section):
@@ -29,6 +61,7 @@ class HistogramSettings(Section):
 
     kind: Literal["histogram"]
     delta: DiscoveryDelta
+    strict: Annotated[StrictHistogramSettings | None, NOTHING_IS_EMPTY] = None
 
 
 class HistogramDetails(BaseModel):
@@ -39,6 +72,14 @@ class HistogramDetails(BaseModel):
     two_sided_from: dict[str, int] = Field(
         description="By level: the smallest noisy count that says of its key, with 95 %, more than an upper bound."
     )
+
+
+class StrictHistogramDetails(HistogramDetails):
+    """The numbers of a strict histogram."""
+
+    rows: int = Field(description="Contributions that a window keeps; beyond it a random part of the keys is left out.")
+    largest_count: int = Field(description="Larger counts count as this.")
+    random_bits: int = Field(description="Random bits of a release, whatever is in it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +151,72 @@ class HistogramPlan(KindPlan):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class StrictHistogramPlan(HistogramPlan):
+    """The plan of a strict histogram; there is one level.
+
+    Attributes:
+        rows: contributions that a window keeps, and keys for which it draws noise.
+        table: draws the noise of one count.
+        sure_from: `two_sided_from` of the level.
+    """
+
+    rows: int
+    table: GeometricTable
+    sure_from: int
+
+    @property
+    def identity(self) -> Sequence[object]:
+        """As of every histogram, and what is kept."""
+        return [*super().identity, self.rows]
+
+    @property
+    def two_sided_from(self) -> tuple[int, ...]:
+        """As of every histogram; of the counts that are kept."""
+        return (self.sure_from,)
+
+    def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
+        """Noise `rows` counts, those of the kept keys and zeros; what is not shown is not stored (specs/finite 2.6)."""
+        named = {item.encode(): counts[item] for item in sorted(counts)}
+        salt = sealing.bits(b"order").bits(ORDER_BITS).to_bytes(ORDER_BITS // 8)
+        clamped = {_KEYS.index(key): min(count, self.table.bound) for key, count in named.items()}
+        kept = sorted(truncated(clamped, self.rows, salt).items())
+        padded = [count for _, count in kept] + [0] * (self.rows - len(kept))
+        noisy = basic_histogram(self.table, padded, sealing.bits(b"noise"))
+        rows = zip((key for key, _ in kept), noisy, strict=False)  # the noise of no key is left over
+        shown = [(_KEYS.key(key).decode(), value) for key, value in rows if value >= self.minimum_counts[0]]
+        return SealedTable(exact_digest(named, sealing), [item for item, _ in shown], [value for _, value in shown])
+
+    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
+        """Return the drawn counts; there is one level."""
+        return [self.fields(table, level, table.values) for level in levels]
+
+    def explain(self, keys_at_worst: str) -> Explanation:
+        """Delta, the minimum count, and what is peculiar to noise in a public number of bits."""
+        table, plain = self.table, super().explain(keys_at_worst)
+        bits = ORDER_BITS + self.rows * table.bits
+        words = (
+            f"Strict: every window draws {bits:,} random bits and its noise takes about the same time, whatever is in "
+            "it; only sorting the keys takes longer with more of them. A window keeps "
+            f"{self.rows:,} contributions of one user to one key; of more, a random part of the keys is left out. "
+            "Since a user's keys may push out others, each costs twice what it costs without strict. "
+            f"Counts above {table.bound} count as that. Later releases cannot be sharper."
+        )
+        details = StrictHistogramDetails(
+            **dict(plain.details), rows=self.rows, largest_count=table.bound, random_bits=bits
+        )
+        return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": details})
+
+
 def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPlan:
     """Compute the noise and the minimum count of every level.
 
     Raises:
-        ConfigError: a level's epsilon is out of bounds, or delta is too large for the ladder (specs/lossless 2.9.5).
+        ConfigError: a level's epsilon is out of bounds, delta is too large for the ladder (specs/lossless 2.9.5), or
+            a strict ladder has more than one level or no count that could be shown.
     """
+    if settings.strict is not None:
+        return _plan_strict(settings.delta, settings.strict, basis)
     items = basis.items_per_user
     levels = noise_levels(basis.ladder, items, settings.delta * Fraction(1, items))
     share = settings.delta * Fraction(1, len(levels) * items)
@@ -125,6 +226,82 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
     except ParameterError as error:
         raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
     return HistogramPlan(levels=levels, sensitivity=items, delta=settings.delta, minimum_counts=least)
+
+
+def _plan_strict(delta: Fraction, strict: StrictHistogramSettings, basis: ViewBasis) -> StrictHistogramPlan:
+    """Compute the noise and the minimum count.
+
+    Guarantee: the level's epsilon, and `delta`. Proof. A user's L contributions are inserted into the order of all and
+    push at most L out, so the kept counts move by 2 L at most. Let r be the ratio of the table, b the largest count
+    that is not shown, and p = Pr[M(1) > b]. What a key shows that is kept either way changes by r for each count moved.
+    Of the keys that only one of two neighbours keeps, let 1 - h be the chance that one is shown, with the first, and
+    1 - h' with the second. So what the first exceeds r^(2 L) times the second by is at most 1 - h, from what the
+    second never shows, and max(0, h - h'), from the rest: together 1 - h or 1 - h'. Such a key with a count of j is
+    shown with at most r^(j-1) p, and the counts of those of one neighbour add up to at most L. The sum of r^(j-1) is
+    largest for L keys with one each or for one key with L: p max(L, r^(L-1)) has to be at most delta. That is less than
+    by group privacy, p (1 + r^2 + ... + r^(2 L - 2)), unless L is 1.
+    """
+    items, (_, epsilon) = basis.items_per_user, basis.ladder[0]
+    level = table_level(
+        basis.ladder,
+        2 * items,
+        count_bits=strict.largest_count.bit_length(),
+        uniform_bits=_uniform_bits(epsilon, delta, items),
+    )
+    table = level.table
+    keys = max(Fraction(items), table.ratio ** (items - 1))
+    least = stability_threshold(table, Fraction(delta, keys), sharp=True) + 1
+    sure = _two_sided_from(table, least) if least <= table.bound else least
+    if table.bound <= max(sure, 2 * level.noise_interval + 1):
+        fault = f"no count up to {table.bound} stands out of the noise: raise it, or the level's epsilon"
+        raise ConfigError([Fault("strict.largest_count", fault)])
+    return StrictHistogramPlan(
+        levels=(level,),
+        sensitivity=2 * items,
+        delta=delta,
+        minimum_counts=(least,),
+        rows=strict.rows,
+        table=table,
+        sure_from=sure,
+    )
+
+
+def _uniform_bits(epsilon: Fraction, delta: Fraction, items: int) -> int:
+    """Bits g with 2^-g <= 2^-20 delta / (L e^(epsilon / 2)), which is at most 2^-20 / r of what one key may cost.
+
+    Proof. r max(L, r^(L-1)) <= L r^L <= L e^(epsilon / 2), and e^(epsilon / 2) < 2^(3/4 epsilon).
+    """
+    keys = ceil_log2(-(-items * delta.denominator // delta.numerator))
+    return _SPARE_BITS + keys - (-3 * epsilon.numerator // (4 * epsilon.denominator))
+
+
+def _two_sided_from(table: GeometricTable, least: int) -> int:
+    """Return a noisy count for a table that means what `levels.two_sided_from` means for unclamped noise.
+
+    Where the noise is not clamped, cut or rounded, and never uniform, it is the same number; see there for t, s and
+    what is missed. Let B = 1 - confidence, a = 1/r, g = 2^-(uniform bits), n the bound, b = least - 1, p = Pr[M(1) > b]
+    and H_j = a^j / (1 + a), the chance of noise of at least j. The number is least + s with the smallest a^s <= B -
+    g / (p - g).
+
+    Proof. The tails of a table fall short of H_j by less than 2 units, which (1 - g) times is at most g / (n + 1)
+    (`table_faults`), and there is at least so much of uniform outputs above b < n. So for c <= least the key is shown
+    with at least (1 - g) H_(least - c), and p <= g + (1 - g) H_b.
+
+    * c <= least: no miss above is shown. A miss below has at most g + (1 - g) H_(least + s - c), so given that the key
+      is shown at most a^s + g / ((1 - g) H_b) <= a^s + g / (p - g).
+    * c = least + d, 1 <= d < t: no miss above is shown. Since 2 t + 1 < n, the count t + 1 can be missed on both sides;
+      that has at most B. Twice a miss below c has at most that and g, for uniform outputs that lie unevenly. The key
+      is shown with at least (1 - g) (1 - H_2) >= (1 - g) (1 - a / 2). So a miss has at most B, given that the key is
+      shown, if B (1 - a) >= 2 g; 1 - a is above 1/1002 (`sealing.COARSEST`), and g at most 2^-20.
+    * c >= least + t: all noise of at most t is shown, so a miss has at most B given that the key is shown.
+
+    Args:
+        table: the noise, with 2 t + 1 below its bound.
+        least: smallest noisy count that is shown, at most the bound; p is above g.
+    """
+    shown = table.draws - table.cdf(1, least - 1)
+    uneven = Fraction(table.draws, (shown << table.g) - table.draws)
+    return least + smallest_power(Fraction(table.base.u, table.base.w), 1 - CONFIDENCE - uneven)
 
 
 HISTOGRAM = Kind("histogram", HistogramSettings, plan_histogram)

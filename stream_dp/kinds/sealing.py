@@ -17,6 +17,9 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.bits import BitSource, Entropy
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.exact.reals import log
+from stream_dp.histograms.counting_queries import Base, GeometricTable
+from stream_dp.histograms.counting_queries import interval as table_interval
+from stream_dp.histograms.counting_queries import mean_absolute as table_mean_absolute
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.lossless.discrete_laplace import interval, mean_absolute, sum_interval, sum_mean_absolute
 from stream_dp.lossless.levels import WORD, threshold_for
@@ -66,16 +69,59 @@ class NoiseLevel:
         """E|noise| of such a count, exact."""
         return self.expected_error if panes == 1 else sum_mean_absolute(self._ratio, panes)
 
+    @property
+    def identity(self) -> Sequence[object]:
+        """Everything about the level that may not change while state of the view exists; JSON."""
+        return [self.name, str(self.epsilon), self.threshold]
+
     @cached_property
     def noise(self) -> Noise:
         """The law of the noise of one count, as records name it."""
-        least, _ = log(Fraction(WORD, self.threshold), 2 * _LOG_PRECISION)
-        scale = decimal_up(Fraction(1 << 2 * _LOG_PRECISION, least))
-        return Noise(distribution="discrete laplace", ratio=Amount.up(self._ratio), scale=scale)
+        return Noise(distribution="discrete laplace", ratio=Amount.up(self._ratio), scale=self._scale)
+
+    @property
+    def _scale(self) -> str:
+        least, _ = log(Fraction(self._ratio.denominator, self._ratio.numerator), 2 * _LOG_PRECISION)
+        return decimal_up(Fraction(1 << 2 * _LOG_PRECISION, least))
 
     @property
     def _ratio(self) -> Fraction:
         return Fraction(self.threshold, WORD)
+
+
+@dataclass(frozen=True)
+class TableLevel(NoiseLevel):
+    """The one level of a kind whose noise comes from a table: a public number of bits and steps for each count.
+
+    Such noise cannot be refined later without paying again, so there is no second level (specs/finite 2.5).
+
+    Attributes:
+        threshold: 0; there is no keyed noise.
+        table: draws the noise of one count.
+    """
+
+    table: GeometricTable
+
+    @property
+    def identity(self) -> Sequence[object]:
+        """As of every level; the noise is that of the table."""
+        table = self.table
+        return [self.name, str(self.epsilon), table.h, table.base.u, table.base.w, table.g]
+
+    @cached_property
+    def noise(self) -> Noise:
+        """As of every level, with what is peculiar to a table."""
+        return Noise(
+            distribution="clamped discrete laplace",
+            ratio=Amount.up(self._ratio),
+            scale=self._scale,
+            largest_count=self.table.bound,
+            uniform=Amount.up(Fraction(1, 1 << self.table.g)),
+        )
+
+    @property
+    def _ratio(self) -> Fraction:
+        return Fraction(self.table.base.u, self.table.base.w)
 
 
 def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
@@ -94,11 +140,7 @@ def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)
     """
     of_one = [Fraction(epsilon, sensitivity) for _, epsilon in ladder]
     faults = [
-        Fault(
-            "ladder",
-            f"level {name!r} has epsilon {epsilon} for the {sensitivity} counts that one user moves, {one} for one; "
-            f"that must be between {COARSEST} and {FINEST}",
-        )
+        Fault("ladder", _out_of_bounds(name, epsilon, sensitivity))
         for (name, epsilon), one in zip(ladder, of_one, strict=True)
         if not COARSEST <= one <= FINEST
     ]
@@ -110,6 +152,47 @@ def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)
     return tuple(
         NoiseLevel(name, epsilon, threshold, interval(ratio, CONFIDENCE), mean_absolute(ratio), rho)
         for (name, epsilon), threshold, ratio, rho in zip(ladder, thresholds, ratios, rhos, strict=True)
+    )
+
+
+def _out_of_bounds(name: str, epsilon: Fraction, sensitivity: int) -> str:
+    return (
+        f"level {name!r} has epsilon {epsilon} for the {sensitivity} counts that one user moves, "
+        f"{Fraction(epsilon, sensitivity)} for one; that must be between {COARSEST} and {FINEST}"
+    )
+
+
+def table_level(ladder: Ladder, sensitivity: int, *, count_bits: int, uniform_bits: int) -> TableLevel:
+    """The one level of a ladder, with noise from a table.
+
+    Args:
+        ladder: the levels.
+        sensitivity: how many of the published counts one user moves, each by one.
+        count_bits: counts are clamped to 2^count_bits - 1.
+        uniform_bits: a count is replaced by a uniform one with probability 2^-uniform_bits.
+
+    Raises:
+        ConfigError: there are more levels, or epsilon is out of bounds; the path is relative to the view.
+
+    Guarantee: the level's epsilon, pure: the ratio of the table to the power of the sensitivity is at most e^epsilon,
+    certified in integers (`Base.within`).
+    """
+    (name, epsilon), *others = ladder
+    if others:
+        words = f"must have one level, not {len(ladder)}: later releases cannot make this noise finer"
+        raise ConfigError([Fault("ladder", words)])
+    one = Fraction(epsilon, sensitivity)
+    if not COARSEST <= one <= FINEST:
+        raise ConfigError([Fault("ladder", _out_of_bounds(name, epsilon, sensitivity))])
+    table = GeometricTable(count_bits, Base.within(one), uniform_bits)
+    return TableLevel(
+        name=name,
+        epsilon=epsilon,
+        threshold=0,
+        noise_interval=table_interval(table, CONFIDENCE),
+        expected_error=table_mean_absolute(table, table.bound >> 1),
+        rho=epsilon * epsilon * Fraction(1, 2),
+        table=table,
     )
 
 
@@ -162,6 +245,11 @@ class Sealing:
         return self.entropy(purpose + self.noise.name)
 
 
+def exact_digest(exact: Mapping[bytes, int], sealing: Sealing) -> bytes:
+    """Name the exact counts of a window by a salted hash, which confirms no guess of them."""
+    return snapshot_digest(exact, sealing.bits(b"salt").bits(8 * SALT_BYTES).to_bytes(SALT_BYTES))
+
+
 def seal_counts(
     exact: Mapping[bytes, int], levels: Sequence[NoiseLevel], sealing: Sealing
 ) -> tuple[bytes, dict[bytes, int]]:
@@ -177,8 +265,7 @@ def seal_counts(
 
     Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
-    salt = sealing.bits(b"salt").bits(8 * SALT_BYTES).to_bytes(SALT_BYTES)
-    digest = snapshot_digest(exact, salt)
+    digest = exact_digest(exact, sealing)
     return digest, seal(exact, levels[-1].threshold, sealing.bits(b"noise"))
 
 

@@ -16,6 +16,7 @@ Neighbouring tables differ by everything that one user contributed (add or remov
 """
 
 from stream_dp.accounting import Cost
+from stream_dp.histograms.compact import CompactHistogram
 from stream_dp.mechanisms.budget import Budget
 from stream_dp.mechanisms.counts import (
     LosslessCounts,
@@ -25,6 +26,7 @@ from stream_dp.mechanisms.counts import (
     discrete_laplace_counts,
     histogram,
 )
+from stream_dp.mechanisms.finite import LookupTable, lookup_table, pure_top_k, strict_counts, strict_histogram
 from stream_dp.mechanisms.selections import (
     GapTopK,
     TopK,
@@ -36,8 +38,10 @@ from stream_dp.mechanisms.selections import (
 
 __all__ = [
     "Budget",
+    "CompactHistogram",
     "Cost",
     "GapTopK",
+    "LookupTable",
     "LosslessCounts",
     "NoisyCounts",
     "NoisyHistogram",
@@ -45,6 +49,10 @@ __all__ = [
     "TopK",
     "discrete_laplace_counts",
     "histogram",
+    "lookup_table",
+    "pure_top_k",
+    "strict_counts",
+    "strict_histogram",
     "top_k",
     "top_k_of_list",
     "top_k_subset",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from stream_dp.histograms.compact import CompactHistogram
 from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, absent
 
 LEAST_SURE, MOST_SURE = 50, 99
@@ -115,6 +118,70 @@ class TopKRelease(Release):
         return f"{len(self.items)} of {self.k}" + ("" if self.complete else "; the rest cannot be told apart")
 
 
+class PureTopKRelease(Release):
+    """The most frequent of unknown keys, under pure epsilon."""
+
+    title: ClassVar = "Release of a pure top-k"
+    kind: Literal["pure_topk"] = Field(description="The most frequent of unknown keys, without a delta.")
+    k: int = Field(ge=1, description="At most so many keys are shown.")
+    minimum_count: int = Field(
+        ge=1,
+        description="Keys with a smaller noisy count are not shown. Every possible key has noise: with 95 % chance no "
+        "key that nobody has reaches this.",
+    )
+    within_95: int = Field(
+        ge=0,
+        description="With at least 95 % chance the noisy counts of all shown keys together are within this of the "
+        "true ones. It is larger than noise_interval_95, which is about one key that was named beforehand.",
+    )
+    items: tuple[ItemCount, ...] = Field(
+        description="The keys shown, largest noisy count first, then by key. Keys that tie with the next one are not "
+        "shown, so there may be fewer than k."
+    )
+
+    def interval(self, count: int) -> tuple[int, int]:
+        """Ends of an interval for the true count of a shown key; with 95 % chance those of all shown keys hold."""
+        return max(0, count - self.within_95), count + self.within_95
+
+    def extent(self) -> str:
+        """Number of keys shown, and the count from which on they are."""
+        return f"{len(self.items)} of at most {self.k} shown, from {self.minimum_count} up"
+
+
+class LookupRelease(Release):
+    """A table that answers with a noisy count for every key, also those that nobody had."""
+
+    title: ClassVar = "Release of a lookup table"
+    kind: Literal["lookup"] = Field(description="A table that answers for every possible key.")
+    table: str = Field(
+        pattern=r"^[A-Za-z0-9+/]*={0,2}$",
+        description="The table in base64, of one size whatever it was made from. `stream-dp lookup`, the series of the "
+        "gateway, `count_of` of the client's records and `CompactHistogram` of `stream_dp.mechanisms` read it.",
+    )
+    absent_mean: DecimalText = Field(
+        description="Decimal text: the mean answer for a key that nobody has, since answers are not negative. Do not "
+        "add up answers of many keys."
+    )
+    items: tuple[ItemCount, ...] = Field(description="Empty: the table lists no keys.")
+
+    def extent(self) -> str:
+        """Size of the table."""
+        return f"a table of {len(self.table) * 3 // 4:,} bytes that answers for every key"
+
+    def count_of(self, item: str) -> int:
+        """Return the noisy count of any key, also of one that nobody has; the same answer every time."""
+        return self._histogram.lookup(item)
+
+    @cached_property
+    def _histogram(self) -> CompactHistogram:
+        return CompactHistogram.from_bytes(b64decode(self.table))
+
+    @property
+    def empty(self) -> str:
+        """The same: it lists no keys."""
+        return self.extent()
+
+
 class LeadingCount(RankedCount):
     """A chosen key, its noisy count, and its lead over the next one."""
 
@@ -192,6 +259,8 @@ RELEASES: Mapping[str, type[Release]] = {
     "catalogue": CatalogueRelease,
     "gap": GapRelease,
     "histogram": HistogramRelease,
+    "lookup": LookupRelease,
+    "pure_topk": PureTopKRelease,
     "running": RunningRelease,
     "subset": SubsetRelease,
     "topk": TopKRelease,

@@ -158,20 +158,28 @@ class Level(PublicRecord):
 class Noise(PublicRecord):
     """The law of the noise of a count, before it is decided which keys are shown."""
 
-    distribution: Literal["discrete laplace"] = Field(
+    distribution: Literal["discrete laplace", "clamped discrete laplace"] = Field(
         description="Noise is a whole number k, with probability (1 - a) / (1 + a) * a^|k|, where a is `ratio`. A "
         "count of a record with `panes` or `blocks` has the sum of so many of them, which are independent. The noise "
         "of different keys is independent, and so is that of windows that do not overlap. That of revisions of one "
-        "window, of totals since one start, of windows that overlap, and of other audiences' counts, may not be."
+        "window, of totals since one start, of windows that overlap, and of other audiences' counts, may not be. Of a "
+        "clamped law, counts below 0 and above `largest_count` are moved to these ends, and with probability `uniform` "
+        "a count is uniform between them instead: an empty key has a positive count on average."
     )
     ratio: Amount = Field(
-        description="a, exactly as it is drawn, a fraction over a power of two: every further step away from 0 is a "
+        description="a, exactly as it is drawn: every further step away from 0 is a "
         "times as likely. So the noise of a count without `panes` and `blocks` is more than t away from 0 with "
         "probability 2 * a^(t + 1) / (1 + a)."
     )
     scale: DecimalText = Field(
         description="Decimal text: 1 / ln(1/a), which is no fraction, rounded up. Probabilities are proportional "
         "to e^(-|k| / scale).",
+    )
+    largest_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=absent, description="Of a clamped law: the largest count."
+    )
+    uniform: Amount | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=absent, description="Of a clamped law: the chance of a uniform count."
     )
 
 
@@ -304,11 +312,21 @@ class Release(Publication):
         It holds with at least 95 % chance given that the key is shown, whatever the true count is; for each key by
         itself, not for the largest of them.
         """
-        return count - self.noise_interval_95, count + self.noise_interval_95
+        least = count - self.noise_interval_95
+        return least if self.noise.largest_count is None else max(0, least), count + self.noise_interval_95
 
     def extent(self) -> str:
         """Summary of how much it shows and what it leaves out, in a few words."""
         return f"{len(self.items)} shown"
+
+    def count_of(self, item: str) -> int | None:
+        """Return the noisy count of a key, None if the release does not show it."""
+        return next((entry.count for entry in self.items if entry.item == item), None)
+
+    @property
+    def empty(self) -> str:
+        """Words for a release without items."""
+        return "nothing shown"
 
     def remark(self, entry: ItemCount) -> str:
         """Remark of the release on a key beside its count, in a few words; empty unless a kind has one."""

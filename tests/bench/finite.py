@@ -21,7 +21,7 @@ from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits
 from stream_dp.histograms.basic import basic_histogram
-from stream_dp.histograms.counting import Base, GeometricTable
+from stream_dp.histograms.counting_queries import Base, GeometricTable
 from tests.bench.figures import show
 
 EPSILONS = (Fraction(1, 10), Fraction(1))

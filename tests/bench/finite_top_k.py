@@ -9,7 +9,7 @@ from functools import partial
 
 from experiments.finite.sparse import order_sample
 from stream_dp.exact.bits import SystemBits
-from stream_dp.histograms.counting import Base, GeometricTable
+from stream_dp.histograms.counting_queries import Base, GeometricTable
 from stream_dp.histograms.order import largest_values
 from stream_dp.histograms.pure_top_k import PureTopK
 

@@ -176,4 +176,4 @@ CASES = {
         frozenset({"items", "complete"}),
     ),
 }
-"""By kind; a test sees to it that none is missing."""
+"""By kind; kinds of one level are in `one_level`."""

@@ -1,14 +1,13 @@
-"""Every registered kind, one after the other."""
+"""Every kind with a ladder of levels, one after the other."""
 
 from __future__ import annotations
 
 import pytest
 
-from stream_dp.kinds import KINDS
 from tests.kinds.cases import CASES, Case
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=sorted(CASES))
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -19,7 +19,6 @@ from stream_dp.cli.check_command import check
 from stream_dp.cli.tail_command import record_line
 from stream_dp.exact.bits import BitSource, KeyedBits, system_entropy
 from stream_dp.exact.reals import exp_neg
-from stream_dp.kinds import KINDS
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.records import codec
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts
@@ -40,10 +39,6 @@ from tests.support.sealing import read_window, seal_window, window_key_of
 
 LEVELS = (COARSE, MIDDLE, FINE)
 SECOND = 1000
-
-
-def test_every_kind_has_a_case_here() -> None:
-    assert CASES.keys() == KINDS.keys()
 
 
 def desk_of(case: Case, budget: str = "400", **options: Any) -> Desk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from stream_dp.histograms.counting import CountingQuery
+from stream_dp.histograms.counting_queries import CountingQuery
 from stream_dp.histograms.order import largest_values
 
 

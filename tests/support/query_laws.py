@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TypeVar
 
-from stream_dp.histograms.counting import Base, CountingQuery
+from stream_dp.histograms.counting_queries import Base, CountingQuery
 
 Output = TypeVar("Output")
 Law = Sequence[Fraction]

@@ -16,6 +16,8 @@ from stream_dp import mechanisms as dp
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.errors import BudgetError, ParameterError, StateError
 from stream_dp.exact.bits import BitSource, KeyedBits
+from stream_dp.histograms.basic import basic_histogram, stability_histogram, stability_threshold
+from stream_dp.histograms.counting_queries import Base, GeometricTable, interval
 from stream_dp.lossless.discrete_laplace import coarsen, draw_noise
 from stream_dp.lossless.levels import minimum_count, noise_parameter, threshold_for
 from stream_dp.select.candidates import Neighbours, candidates
@@ -162,6 +164,42 @@ def test_what_is_not_returned_is_not_paid_for() -> None:
     assert budget.spent == found.cost == selection_cost(2, Fraction(1), D)
 
 
+def test_strict_counts_are_those_of_their_table() -> None:
+    counts = {"b": 7, "a": 0, "c": 2_000_000}
+    found = dp.strict_counts(counts, E, items_per_user=3, budget=keyed())
+    query = GeometricTable(20, Base.within(E / 3), 64)
+    assert list(found.counts.values()) == basic_histogram(query, [0, 7, query.bound], bits())
+    assert query.base.ratio**3 < Fraction(16488, 10000)  # e^(1/2), rounded up
+    assert found.interval_95 == interval(query, Fraction(95, 100))
+
+
+def test_a_strict_histogram_shows_what_is_above_the_threshold_for_one_item_of_a_user() -> None:
+    counts = {f"key {n}": 20 * n + 1 for n in range(40)}
+    found = dp.strict_histogram(counts, E, "1e-6", items_per_user=3, budget=keyed())
+    query = GeometricTable(20, Base.within(E / 3), 64)
+    least = stability_threshold(query, Fraction(1, 3 * 10**6), sharp=True) + 1
+    shown = stability_histogram(query, least - 1, counts, bits())
+    assert found.minimum_count == least
+    assert list(found.counts.items()) == sorted(shown, key=lambda row: (-row[1], row[0]))
+    assert 0 < len(shown) < len(counts)
+
+
+def test_a_pure_top_k_shows_texts_alone_and_leaves_long_ones_out() -> None:
+    counts = {"apple": 500, "pear": 300, "a name that is too long": 900, "plum": 3}
+    found = dp.pure_top_k(counts, 3, 1, key_bytes=8, budget=keyed())
+    assert list(found.counts) == ["apple", "pear"]
+    assert all(abs(found.counts[key] - counts[key]) <= found.interval_95 for key in found.counts)
+    assert 3 < found.minimum_count < 300
+    assert found.cost == Cost(Fraction(1), Fraction(0))
+
+
+def test_a_lookup_table_answers_for_every_key_and_is_of_one_size() -> None:
+    one, other = (dp.lookup_table(counts, 50, 8, budget=keyed()) for counts in ({"apple": 30, "pear": 20}, {}))
+    assert len(one.table.to_bytes()) == len(other.table.to_bytes())
+    assert all(abs(one.table.lookup(key) - count) <= 10 for key, count in {"apple": 30, "pear": 20, "plum": 0}.items())
+    assert dp.CompactHistogram.from_bytes(one.table.to_bytes()).lookup("apple") == one.table.lookup("apple")
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "discrete_laplace_counts": lambda epsilon, **more: dp.discrete_laplace_counts(COUNTS, epsilon, **more),
     "histogram": lambda epsilon, **more: dp.histogram(COUNTS, epsilon, D, **more),
@@ -169,13 +207,17 @@ CALLS: dict[str, Callable[..., Any]] = {
     "top_k_of_list": lambda epsilon, **more: dp.top_k_of_list(COUNTS, KEYS, 1, epsilon, **more),
     "top_k_with_gaps": lambda epsilon, **more: dp.top_k_with_gaps(COUNTS, KEYS, 1, epsilon, **more),
     "top_k_subset": lambda epsilon, **more: dp.top_k_subset(COUNTS, KEYS, 1, epsilon, **more),
+    "strict_counts": lambda epsilon, **more: dp.strict_counts(COUNTS, epsilon, **more),
+    "strict_histogram": lambda epsilon, **more: dp.strict_histogram(COUNTS, epsilon, D, **more),
+    "pure_top_k": lambda epsilon, **more: dp.pure_top_k(COUNTS, 1, epsilon, key_bytes=2, **more),
+    "lookup_table": lambda epsilon, **more: dp.lookup_table(COUNTS, 10, epsilon, **more),
     "LosslessCounts": lambda epsilon, **more: dp.LosslessCounts(COUNTS, [D, epsilon], **more).read(epsilon),
     "RunningCounts": lambda epsilon, **more: dp.RunningCounts(KEYS, 3, epsilon, **more).close_pane({}),
 }
 
 
 def test_every_mechanism_is_called_below() -> None:
-    results = {"Budget", "Cost", "GapTopK", "NoisyCounts", "NoisyHistogram", "TopK"}
+    results = {"Budget", "CompactHistogram", "Cost", "GapTopK", "LookupTable", "NoisyCounts", "NoisyHistogram", "TopK"}
     assert CALLS.keys() == set(dp.__all__) - results
 
 
@@ -256,4 +298,4 @@ def test_the_examples_of_the_page_run() -> None:
     page = Path(__file__).parents[2] / "docs" / "mechanisms.md"
     results = doctest.testfile(str(page), module_relative=False)
 
-    assert (results.failed, results.attempted) == (0, 14)
+    assert (results.failed, results.attempted) == (0, 17)

@@ -10,6 +10,8 @@ const SAYS = {
   gap: unit => `The leading keys of a public list by number of ${unit}, and how sure their order is.`,
   subset: unit => `The keys of a public list that most ${unit} had, as a set.`,
   catalogue: unit => `How many ${unit} had each key of a public list.`,
+  pure_topk: unit => `The keys that most ${unit} had, and how many. Keys with small counts are hidden.`,
+  lookup: unit => `A table that says for every key how many ${unit} had it. It lists no keys: name some to follow them.`,
   running: unit => `How many ${unit} had each key of a public list since the window began.`,
 };
 export const STATES = {
@@ -130,13 +132,20 @@ export function leads(one, {unit, item, go, moved}) {
 }
 
 export function empty({release}) {
+  if (release.kind === 'lookup') {
+    return card('This view lists no keys', h('p', {}, 'It answers for every key that you name, also for one that nobody has: ',
+      h('code', {}, `/v1/views/${release.view}/series?item=KEY`), ', or ', h('code', {}, `stream-dp lookup FILE ${release.view} ${release.audience} KEY`), '.'),
+    muted(`A key that nobody has gets ${release.absent_mean} on average, so do not add up the answers of many keys.`));
+  }
   const limit = shownFrom(release);
   return card('Nothing stands out in this window',
     h('p', {}, limit === undefined ? 'It was released, but no key could be told from the others. ' : 'It was released, but no key reached the limit from which one is shown. ',
       'That does not mean that there was nothing.'), limit !== undefined && limits(release));
 }
 
-const limits = ({minimum_count: least, noise_interval_95: half}) => h('p', {},
+const limits = ({kind, k, minimum_count: least, noise_interval_95: half}) => kind === 'pure_topk' ? h('p', {},
+  `At most ${k} keys are shown, those with the largest counts, from ${num(least)} on. `
+  + 'In 95 % of the windows no key that nobody has is shown.') : h('p', {},
   `A key is shown from ${num(least)} on. One with ${num(least + half)} or more would be shown, 97 % sure; `
   + `one with fewer than ${num(Math.max(1, least - half))} would be hidden, 97 % sure.`);
 

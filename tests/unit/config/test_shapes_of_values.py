@@ -64,6 +64,7 @@ ladders:
   standard:
   - {level: overview, epsilon: "0.25"}
   - {level: detailed, epsilon: 4}
+  single: [{level: detailed, epsilon: 4}]
 audiences:
   public: {level: overview, unlock: [{level: detailed, after: 14d}]}
   partner: detailed
@@ -98,6 +99,41 @@ views:
     window: {size: 7d, start: 2013-01-01T00:00:00Z, grace: 1h}
     ledger: aircraft
     ladder: standard
+  largest:
+    kind: pure_topk
+    k: 2
+    key_bytes: 8
+    largest_count: 1000
+    source: flights
+    item: dest
+    items_per_user: 2
+    window: {size: 7d, start: 2013-01-01T00:00:00Z}
+    ledger: aircraft
+    ladder: single
+    audiences: [partner]
+  steady:
+    kind: histogram
+    delta: "1e-6"
+    strict: {rows: 1000, largest_count: 1000}
+    source: flights
+    item: dest
+    items_per_user: 2
+    window: {size: 7d, start: 2013-01-01T00:00:00Z}
+    ledger: aircraft
+    ladder: single
+    audiences: [partner]
+  asked:
+    kind: lookup
+    rows: 100
+    key_bytes: 8
+    largest_count: 1000
+    source: flights
+    item: dest
+    items_per_user: 2
+    window: {size: 7d, start: 2013-01-01T00:00:00Z}
+    ledger: aircraft
+    ladder: single
+    audiences: [partner]
   counted:
     kind: catalogue
     catalogue: [a, b, c]

@@ -13,7 +13,7 @@ from experiments.finite.samplers import geo_sample
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.histograms.basic import basic_histogram
-from stream_dp.histograms.counting import (
+from stream_dp.histograms.counting_queries import (
     Base,
     BitQuery,
     ExactGeometric,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.histograms import counting
-from stream_dp.histograms.counting import (
+from stream_dp.histograms import counting_queries
+from stream_dp.histograms.counting_queries import (
     Base,
     GeometricTable,
     TruncatedGeometric,
@@ -208,4 +208,4 @@ def test_a_base_too_near_1_for_the_guard_bits_is_refused_at_the_start() -> None:
 
 def test_the_laws_are_computed_without_arrays() -> None:
     """Arrays serve the search of `basic` alone; floats anywhere are found by tests/unit/test_no_floats.py."""
-    assert "numpy" not in Path(counting.__file__).read_text()
+    assert "numpy" not in Path(counting_queries.__file__).read_text()

@@ -11,7 +11,7 @@ import pytest
 from experiments.finite.samplers import fast_sample, geo_sample, k_for, paper_cutoff
 from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg, smallest_power
-from stream_dp.histograms.counting import (
+from stream_dp.histograms.counting_queries import (
     Base,
     CountingQuery,
     ExactGeometric,

@@ -16,7 +16,13 @@ from experiments.finite.samplers import fast_sample, geo_sample, paper_cutoff
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.coins import uniform
 from stream_dp.histograms.basic import basic_histogram
-from stream_dp.histograms.counting import Base, CountingQuery, ExactGeometric, GeometricTable, TruncatedGeometric
+from stream_dp.histograms.counting_queries import (
+    Base,
+    CountingQuery,
+    ExactGeometric,
+    GeometricTable,
+    TruncatedGeometric,
+)
 from tests.support.chance import pooled_p_value
 from tests.support.query_laws import law
 

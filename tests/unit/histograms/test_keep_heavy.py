@@ -37,7 +37,7 @@ from experiments.finite.sparse import (
     sparse_histogram,
     worst_ratio,
 )
-from stream_dp.histograms.counting import CountingQuery, ceil_log2, distance_limit
+from stream_dp.histograms.counting_queries import CountingQuery, ceil_log2, distance_limit
 
 E_BELOW = sum((Fraction(1, factorial(i)) for i in range(20)), Fraction(0))
 SIZES = [(1, 3, 1, 4), (1, 4, 2, 4), (2, 5, 1, 4)]

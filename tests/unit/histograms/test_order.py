@@ -31,7 +31,7 @@ from experiments.finite.sparse import (
 )
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.histograms import order
-from stream_dp.histograms.counting import Base, CountingQuery, GeometricTable, ceil_log2
+from stream_dp.histograms.counting_queries import Base, CountingQuery, GeometricTable, ceil_log2
 from stream_dp.histograms.order import largest_values, rounding_units
 from tests.support.order_laws import first_true, law_of_largest, runs
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from experiments.finite.sparse import distinct_sample
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.histograms.counting import Base, GeometricTable
+from stream_dp.histograms.counting_queries import Base, GeometricTable
 from stream_dp.histograms.order import largest_values, rounding_units
 from stream_dp.histograms.pure_top_k import PureTopK, distinct_absent, scaled, strictly_above_next
 

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.finite.sparse import Law, distance, fallback_law, keep_heavy_law, mixed_law, worst_ratio
 from stream_dp.exact.bits import BitSource, KeyedBits
-from stream_dp.histograms.counting import Base, CountingQuery, GeometricTable
+from stream_dp.histograms.counting_queries import Base, CountingQuery, GeometricTable
 from stream_dp.histograms.order import largest_values
 from stream_dp.histograms.pure_top_k import Cell, PureTopK, distinct_absent, scaled, strictly_above_next
 from tests.support.order_laws import first_true, law_of_largest

@@ -13,7 +13,7 @@ from experiments.finite.samplers import ceil_times_ln, fast_sample, geo_sample
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.histograms.basic import stability_histogram, stability_threshold
-from stream_dp.histograms.counting import Base, CountingQuery, ExactGeometric, GeometricTable, RawBits
+from stream_dp.histograms.counting_queries import Base, CountingQuery, ExactGeometric, GeometricTable, RawBits
 from tests.support.query_laws import ChosenIntegers, excess, law
 
 Shown = dict[int, Fraction]
