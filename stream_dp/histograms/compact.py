@@ -62,6 +62,8 @@ _HEADER = struct.Struct(">BBHQQBBI")
 _VERSION = 1
 _MOST = {"h": 64, "g": 1024, "key_bytes": 255, "rows": 1 << 14}
 _BASE_BITS = 64
+_FINEST = 4096
+"""A ratio of at least 1 + 1/4096 for one count: the table of tails of a finer one would fill the memory of readers."""
 
 
 def truncated(counts: Mapping[int, int], rows: int, salt: bytes) -> dict[int, int]:
@@ -89,6 +91,10 @@ def truncated(counts: Mapping[int, int], rows: int, salt: bytes) -> dict[int, in
             kept[key] = take
             left -= take
     return kept
+
+
+def _is_read(base: Base) -> bool:
+    return (base.w - base.u) * _FINEST >= base.u
 
 
 def _element_field(query: GeometricTable, keys: KeySpace) -> Field:
@@ -128,6 +134,8 @@ class Compact:
             for name, value in given.items()
             if value > _MOST[name]
         ]
+        if not _is_read(self.query.base):
+            faults.append(Fault("base", f"must have a ratio of at least 1 + 1/{_FINEST}"))
         if self.query.base.w >> _BASE_BITS:
             faults.append(Fault("base", f"must be of integers below 2^{_BASE_BITS}, not {self.query.base}"))
         refuse(faults)
@@ -288,6 +296,8 @@ class CompactHistogram:
                 f"no compact histogram of version {_VERSION}: it has {len(data)} bytes, first {data[:1]!r}"
             )
         _, h, g, u, w, key_bytes, exponent, number = _HEADER.unpack_from(data)
+        if any(value > _MOST[name] for name, value in (("h", h), ("g", g))) or not _is_read(Base(u, w)):
+            raise StateError("a compact histogram has noise that no release has")
         read = cls(h, g, Base(u, w), key_bytes, ())
         field, size, body = read._field, cls._size(read._field), data[_HEADER.size :]
         coefficients = tuple(int.from_bytes(body[at : at + size], "big") for at in range(0, len(body), size))

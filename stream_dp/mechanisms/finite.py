@@ -21,6 +21,7 @@ LARGEST_COUNT = 1_000_000
 _UNIFORM_BITS = 64
 _FALLBACK_BITS = 20
 _MOST_LOOKUP_EPSILON = 20
+_MOST_LOOKUP_NOISE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,9 @@ def lookup_table(
     """
     price = number("epsilon", epsilon)
     moved = 2 * positive("items_per_user", items_per_user)
-    if price > _MOST_LOOKUP_EPSILON * moved:
-        words = f"must be at most {_MOST_LOOKUP_EPSILON} for each of the {moved} counts that one user moves"
+    if not Fraction(1, _MOST_LOOKUP_NOISE) <= Fraction(price, moved) <= _MOST_LOOKUP_EPSILON:
+        bounds = f"between 1/{_MOST_LOOKUP_NOISE} and {_MOST_LOOKUP_EPSILON}"
+        words = f"must be {bounds} for each of the {moved} counts that one user moves"
         raise ParameterError([Fault("epsilon", words)])
     query = _table(price, moved, largest_count)
     compact = Compact(query, positive("rows", rows), positive("key_bytes", key_bytes), items_per_user)

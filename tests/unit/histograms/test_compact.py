@@ -287,3 +287,24 @@ def test_the_field_has_room_for_every_key_and_for_every_random_integer() -> None
     assert Compact(GeometricTable(16, Base.dyadic(1), 40), 100, 20, 1).field.degree == 162
     assert Compact(GeometricTable(16, Base.dyadic(1), 40), 100, 21, 1).field.degree == 486
     assert Compact(GeometricTable(24, Base.dyadic(1), 60), 100, 4, 1).field.degree == 486
+
+
+@pytest.mark.parametrize(
+    ("offset", "data"),
+    [
+        (1, b"\xff"),  # counts of 255 bits
+        (2, b"\xff\xff"),  # a table of tails that is as long as its bits
+        (4, b"\x7f" + b"\xff" * 7 + b"\x80" + b"\x00" * 7),  # a ratio so fine that the table would not end
+    ],
+)
+def test_noise_that_would_fill_the_memory_of_a_reader_is_refused_before_it_is_made(offset: int, data: bytes) -> None:
+    spoilt = bytearray(constant(5).to_bytes())
+    spoilt[offset : offset + len(data)] = data
+
+    with pytest.raises(StateError, match="noise that no release has"):
+        CompactHistogram.from_bytes(bytes(spoilt))
+
+
+def test_noise_that_readers_would_refuse_is_not_drawn() -> None:
+    with pytest.raises(ParameterError, match="base: must have a ratio of at least 1 \\+ 1/4096"):
+        Compact(GeometricTable(3, Base(8192, 8193), 8), rows=5, key_bytes=1, items_per_user=1)
