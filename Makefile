@@ -45,7 +45,7 @@ help:
 	@echo "make quick      the unit, kinds and pipeline tests that need no Kafka  (TEST_ARGS=\"-k name\")"
 	@echo "make slow       more cases of what make test shows, without Kafka; about 40 minutes  (TEST_ARGS=\"-k name\")"
 	@echo "make nightly    all that make test leaves out: every case on Kafka, chaos, soak; two hours  (TEST_ARGS=\"-k name\")"
-	@echo "make reproduce  the papers' tables and figures: PAPER=lossless, topk, gap, subset or all; now: $(PAPER)"
+	@echo "make reproduce  the papers' tables and figures: PAPER=lossless, topk, gap, subset, finite or all; now: $(PAPER)"
 	@echo "                (FOLDER=... for the pictures; now: $(FOLDER); REPRODUCE_ARGS=--help explains one paper)"
 	@echo "make docs       the documentation as a site, in build/site"
 	@echo "make package    the wheel, and stock Kafka clients, in empty environments"

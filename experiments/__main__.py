@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from experiments.common.experiment import FAILED, folder_option
+from experiments.finite.command import finite
 from experiments.gap.command import gap
 from experiments.lossless.command import lossless
 from experiments.subset.command import subset
 from experiments.topk.command import topk
 
-PAPERS: Sequence[click.Command] = (lossless, topk, gap, subset)
+PAPERS: Sequence[click.Command] = (lossless, topk, gap, subset, finite)
 
 
 @click.group()
@@ -23,7 +24,7 @@ def experiments() -> None:
     \b
     One paper:        python -m experiments topk
     Its options:      python -m experiments topk --help
-    All four papers:  python -m experiments all --folder /tmp/pictures
+    All five papers:  python -m experiments all --folder /tmp/pictures
     The same by make: make reproduce, make reproduce PAPER=topk FOLDER=/tmp/pictures
 
     Every command prints its numbers beside the published ones and writes one picture, PAPER.png, into --folder.
@@ -37,7 +38,7 @@ def experiments() -> None:
 @folder_option
 @click.pass_context
 def every(context: click.Context, *, folder: Path) -> None:
-    """All four papers, one after the other. Takes about three minutes."""
+    """All five papers, one after the other. Takes about three minutes."""
     failed = []
     for paper in PAPERS:
         click.echo(f"\n== {paper.name}: {paper.get_short_help_str(120)}\n")
