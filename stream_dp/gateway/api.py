@@ -227,7 +227,7 @@ def _differences(read: _Read, item: str) -> list[dict[str, Any] | None]:
         if former is None or latter is None or before is None or after is None or former.edition != latter.edition:
             found.append(None)
             continue
-        together = sum(_two_sided(former, entry.item) is not None for entry in latter.items)
+        together = sum(_two_sided(former, entry.item) is not None for entry in latter.items) or 1  # no list of keys
         half = sum(_wider(release.noise_interval_95, together) for release in (former, latter))
         change = after - before
         found.append({"difference": change, "interval": [change - half, change + half], "together": together})

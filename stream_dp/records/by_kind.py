@@ -177,6 +177,11 @@ class LookupRelease(Release):
         return CompactHistogram.from_bytes(b64decode(self.table))
 
     @property
+    def is_empty(self) -> bool:
+        """False: it answers for every key."""
+        return False
+
+    @property
     def empty(self) -> str:
         """The same: it lists no keys."""
         return self.extent()

@@ -324,6 +324,11 @@ class Release(Publication):
         return next((entry.count for entry in self.items if entry.item == item), None)
 
     @property
+    def is_empty(self) -> bool:
+        """True if nothing can be read from it."""
+        return not self.items
+
+    @property
     def empty(self) -> str:
         """Words for a release without items."""
         return "nothing shown"

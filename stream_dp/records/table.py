@@ -33,7 +33,7 @@ def state(release: Release | None, *, is_refused: bool) -> str:
         return "refused"
     if is_refused:
         return "sharper_refused"
-    return "empty" if not release.items else "sharper" if release.revision > 1 else "released"
+    return "empty" if release.is_empty else "sharper" if release.revision > 1 else "released"
 
 
 def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
@@ -54,7 +54,8 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
             for item in items or [""]:
                 yield (*head, item, None, None, None, word)
             continue
-        shown = [(entry.item, entry.count) for entry in release.items if not items or entry.item in items]
+        counts = {item: release.count_of(item) for item in items} or {one.item: one.count for one in release.items}
+        shown = [(item, count) for item, count in counts.items() if count is not None]
         for item, count in shown:
             yield (*head, item, count, *interval(release, count), word)
         names = {item for item, _ in shown}

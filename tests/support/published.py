@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +16,10 @@ from stream_dp.accounting import Cost
 from stream_dp.cli import main
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
+from stream_dp.exact.bits import KeyedBits
+from stream_dp.histograms.compact import Compact
+from stream_dp.histograms.counting_queries import Base, GeometricTable
+from stream_dp.records.by_kind import LookupRelease
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.publication import Denial, Revision, account
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
@@ -149,3 +155,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     shared = MemoryLog()
     monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, embedded=MemoryClient(shared)))
     return shared
+
+
+def lookup_table_of(base: Release) -> LookupRelease:
+    """A release of a lookup view, with noise that is nearly always 0."""
+    query = GeometricTable(8, Base.within(Fraction(20)), 64)
+    drawn = Compact(query, 40, 8, 1).draw({"home": 30, "faq": 5}, KeyedBits(bytes(32), b"")).to_bytes()
+    common = {name: getattr(base, name) for name in Release.model_fields if name not in ("items", "part")}
+    return LookupRelease(**{**common, "kind": "lookup"}, items=(), table=b64encode(drawn).decode(), absent_mean="0.1")

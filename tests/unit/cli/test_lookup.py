@@ -1,19 +1,14 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from stream_dp.exact.bits import KeyedBits
-from stream_dp.histograms.compact import Compact
-from stream_dp.histograms.counting_queries import Base, GeometricTable
-from stream_dp.records.by_kind import LookupRelease
 from stream_dp.records.codec import encode, topic_key
 from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryLog
+from tests.support.published import lookup_table_of
 
 Make = Callable[..., Any]
 TOPIC = "visits.releases.pages.public"
@@ -23,14 +18,6 @@ def publish(log: MemoryLog, *records: Release) -> None:
     log.create(TOPIC, 1)
     for record in records:
         log.append(TOPIC, 0, topic_key(record), encode(record))
-
-
-def table(base: Release) -> LookupRelease:
-    """A release of a lookup view, with noise that is nearly always 0."""
-    query = GeometricTable(8, Base.within(Fraction(20)), 64)
-    drawn = Compact(query, 40, 8, 1).draw({"home": 30, "faq": 5}, KeyedBits(bytes(32), b"")).to_bytes()
-    common = {name: getattr(base, name) for name in Release.model_fields if name not in ("items", "part")}
-    return LookupRelease(**{**common, "kind": "lookup"}, items=(), table=b64encode(drawn).decode(), absent_mean="0.1")
 
 
 def test_the_newest_window_answers_for_the_keys_that_it_shows(
@@ -58,7 +45,7 @@ def test_the_newest_revision_of_a_chosen_window_is_printed_as_json(
 
 
 def test_a_table_answers_for_every_key(call: Make, visits_file: Path, log: MemoryLog, release: Make) -> None:
-    publish(log, table(release({})))
+    publish(log, lookup_table_of(release({})))
     said = call("lookup", visits_file, "pages", "public", "home", "faq", "nobody", "--json")
     assert [entry["count"] for entry in json.loads(said.out)["items"]] == [30, 5, 0]
 

@@ -20,6 +20,7 @@ from stream_dp.gateway.web import SECURITY
 from stream_dp.records.codec import encode, topic_key
 from stream_dp.releases.announcements import view_record
 from tests.support.gateway import NOW, ask, gateway_of, token_of
+from tests.support.published import lookup_table_of
 
 Make = Callable[..., Any]
 WINDOWS = "/v1/views/pages/windows"
@@ -118,6 +119,18 @@ async def test_a_series_never_has_a_count_without_its_interval(gateway: Gateway)
     first, second, *rest = derived["diff"]
     assert (first, second["difference"], rest[1:]) == (None, 1, [None, None])
     assert second["interval"][0] < 1 < second["interval"][1]
+
+
+async def test_a_lookup_table_answers_for_every_key_that_is_asked_for(tmp_path: Path, release: Make) -> None:
+    gateway = gateway_of(tmp_path, {("pages", "public"): [lookup_table_of(release({}, day=day)) for day in (0, 1)]})
+    target = "/v1/views/pages/series?item=home&item=nobody"
+    home, nobody = (await ask(gateway.app(), f"{target}&diff=1&smooth=3")).json["series"]
+    assert home["post_processing"]["diff"][1]["difference"] == 0
+    assert [one["windows"][0]["count"] for one in (home, nobody)] == [30, 0]
+    assert [one["windows"][0]["state"] for one in (home, nobody)] == ["released", "released"]
+    rows = csv.DictReader(io.StringIO((await ask(gateway.app(), target, accept="text/csv")).body.decode()))
+    assert [(row["item"], row["count"]) for row in rows] == [("home", "30"), ("nobody", "0")] * 2
+    assert (await ask(gateway.app(), "/v1/views")).json["views"][0]["newest"]["state"] == "released"
 
 
 async def test_csv_has_a_row_with_empty_numbers_for_a_refused_window_and_no_formulas(gateway: Gateway) -> None:
