@@ -20,7 +20,7 @@ from experiments.subset.noises import EXPONENTIAL, GUMBEL, Noise
 from experiments.subset.profiles import Profile
 from experiments.subset.solving import epsilon_at
 from stream_dp.histograms.counting_queries import Base, GeometricTable, interval
-from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.key_space import KeySpace
 from stream_dp.histograms.pure_top_k import FLOOR_BITS, PureTopK
 from stream_dp.lossless.levels import minimum_count, threshold_for
 from stream_dp.select.candidates import Neighbours

@@ -14,7 +14,7 @@ from functools import lru_cache
 from experiments.finite.samplers import ceil_times_ln, fast_sample, k_for, paper_cutoff
 from stream_dp.exact.reals import log, smallest_power
 from stream_dp.histograms.counting_queries import ceil_log2
-from stream_dp.histograms.fields import Field
+from stream_dp.histograms.galois_fields import Field
 
 _PRECISION = 128
 _IDEAL, _GEO, _FAST = "GeometricMechanism", "GeoSample", "FastSample"

@@ -50,8 +50,8 @@ from stream_dp.errors import Fault, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.checks import refuse, whole_faults
 from stream_dp.histograms.counting_queries import Base, GeometricTable, RawBits, ceil_log2, mean_absolute
-from stream_dp.histograms.fields import Field, Polynomial
-from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.galois_fields import Field, Polynomial
+from stream_dp.histograms.key_space import KeySpace
 
 _SPARE = 2
 """With one coefficient more than kept contributions an absent key has the law of M(0); with two any two of them are

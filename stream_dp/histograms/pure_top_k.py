@@ -23,7 +23,7 @@ from stream_dp.errors import Fault, ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.checks import chance_faults, refuse, whole_faults
 from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2, distance_limit, interval
-from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.key_space import KeySpace
 from stream_dp.histograms.order import largest_values, rounding_units
 
 Cell = tuple[int, int]

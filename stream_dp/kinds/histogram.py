@@ -24,7 +24,7 @@ from stream_dp.exact.reals import smallest_power
 from stream_dp.histograms.basic import basic_histogram, stability_threshold
 from stream_dp.histograms.compact import truncated
 from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
-from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.key_space import KeySpace
 from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
 from stream_dp.kinds.fields import DiscoveryDelta, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
-from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.key_space import KeySpace
 from stream_dp.histograms.pure_top_k import FLOOR_BITS, PureTopK, top_texts
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first

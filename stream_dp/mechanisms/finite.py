@@ -12,7 +12,7 @@ from stream_dp.exact.bits import BitSource
 from stream_dp.histograms.basic import basic_histogram, stability_histogram, stability_threshold
 from stream_dp.histograms.compact import Compact, CompactHistogram
 from stream_dp.histograms.counting_queries import Base, GeometricTable, ceil_log2, interval
-from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.key_space import KeySpace
 from stream_dp.histograms.pure_top_k import FLOOR_BITS, PureTopK, top_texts
 from stream_dp.mechanisms.budget import Budget, Exact, cost_of, number, paid, positive, whole
 from stream_dp.mechanisms.counts import CONFIDENCE, MOST_EPSILON, NoisyCounts, NoisyHistogram

@@ -460,4 +460,4 @@ def test_a_program_that_reads_releases_imports_no_part_of_a_worker_or_gateway() 
         loaded & {"faust", "mode", "rocksdict", "starlette", "uvicorn", "pandas", "pyarrow", "rich", "click"} == set()
     )
     inner = {name.split(".")[1] for name in done.stdout.split() if name.startswith("stream_dp.")}
-    assert inner == {"accounting", "client", "errors", "exact", "records", "version", "windows"}
+    assert inner == {"accounting", "client", "errors", "exact", "histograms", "records", "version", "windows"}

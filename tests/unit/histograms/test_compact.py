@@ -13,7 +13,7 @@ from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.histograms.compact import Compact, CompactHistogram
 from stream_dp.histograms.counting_queries import Base, ExactGeometric, GeometricTable, RawBits, ceil_log2
-from stream_dp.histograms.fields import Field, Polynomial
+from stream_dp.histograms.galois_fields import Field, Polynomial
 from tests.support.plain_field import PlainField
 from tests.support.tapes import RecordedBits
 

@@ -24,7 +24,7 @@ from stream_dp.histograms.counting_queries import (
     RawBits,
     ceil_log2,
 )
-from stream_dp.histograms.fields import Field
+from stream_dp.histograms.galois_fields import Field
 
 INFINITE = Fraction(10**9)
 """An output that only one of two tables can give."""

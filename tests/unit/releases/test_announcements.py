@@ -108,7 +108,7 @@ def test_the_record_of_a_histogram_says_how_to_read_it() -> None:
     for at, one in enumerate(levels):
         assert {name: one[name] for name in kind.limits(at)} == kind.limits(at)
         assert one["noise_interval_95"] == kind.levels[at].noise_interval
-        assert one["noise"] == kind.levels[at].noise.model_dump(mode="json")
+        assert one["noise"] == kind.levels[at].noise.model_dump(mode="json", exclude_none=True)
 
 
 def test_intervals_of_panes_and_totals_are_those_of_their_releases() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.errors import ParameterError
-from stream_dp.histograms.keys import KeySpace
+from stream_dp.histograms.key_space import KeySpace
 
 
 @pytest.mark.parametrize("max_bytes", [1, 2])

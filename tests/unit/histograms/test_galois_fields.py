@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.histograms.fields import Field, Polynomial
+from stream_dp.histograms.galois_fields import Field, Polynomial
 from tests.support.plain_field import PlainField, is_irreducible
 
 
