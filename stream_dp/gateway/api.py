@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded
-from stream_dp.records.by_kind import HistogramRelease
+from stream_dp.records.by_kind import HistogramRelease, LookupRelease, PureTopKRelease
 from stream_dp.records.models import Release
 from stream_dp.records.table import COLUMNS, Row, arrow_table, interval
 from stream_dp.windows.durations import format_time, parse_moment
 
 MOST_WINDOWS, USUAL_WINDOWS, MOST_ENTRIES = 500, 50, 2000
-MOST_ITEMS, MOST_SMOOTHED = 20, 5
+MOST_ITEMS, MOST_SMOOTHED, MOST_LOOKUPS = 20, 5, 10
 LARGEST_ANSWER = 16 << 20
 _FORMULA = ("=", "+", "-", "@", "\t")
 _DRAWN_AS_TEXT = "'"
@@ -169,6 +169,12 @@ def series(board: Board, items: Sequence[str], page: Page, smooth: int | None, d
     return compact({"series": answer, "next": following})
 
 
+def most_entries(board: Board) -> int:
+    """Return the most counts of a series: few where each is computed, which takes milliseconds of the event loop."""
+    newest = next((cell.newest for cell in map(board.cells.__getitem__, reversed(board.order)) if cell.newest), None)
+    return MOST_LOOKUPS if isinstance(newest, LookupRelease) else MOST_ENTRIES
+
+
 def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "start": format_time(cell.window[0]),
@@ -228,7 +234,7 @@ def _differences(read: _Read, item: str) -> list[dict[str, Any] | None]:
             found.append(None)
             continue
         together = sum(_two_sided(former, entry.item) is not None for entry in latter.items) or 1  # no list of keys
-        half = sum(_wider(release.noise_interval_95, together) for release in (former, latter))
+        half = sum(_half_width(release, together) for release in (former, latter))
         change = after - before
         found.append({"difference": change, "interval": [change - half, change + half], "together": together})
     return found
@@ -239,6 +245,13 @@ def _two_sided(release: Release | None, item: str) -> int | None:
     count = _count(release, item)
     is_near = isinstance(release, HistogramRelease) and count is not None and count < release.two_sided_from
     return None if is_near else count
+
+
+def _half_width(release: Release, together: int) -> int:
+    """Half width that holds for all shown keys of a release, and for another release as well, at 95 %."""
+    if isinstance(release, PureTopKRelease):  # which keys are shown depends on the noise of their counts
+        return _wider(release.within_95, 1)
+    return _wider(release.noise_interval_95, together)
 
 
 def _wider(half_width: int, together: int) -> int:

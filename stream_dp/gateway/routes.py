@@ -217,7 +217,8 @@ class Gateway:
         board, items = asked.board(request.path_params["view"]), list(dict.fromkeys(asked.many.get("item", ())))
         if not 1 <= len(items) <= api.MOST_ITEMS:
             raise RequestError("bad_request", f"item: write it 1 to {api.MOST_ITEMS} times")
-        page = asked.page(api.MOST_ENTRIES // len(items), api.MOST_ENTRIES // len(items))
+        most = max(1, api.most_entries(board) // len(items))
+        page = asked.page(most, most)
         smooth, diff = asked.one("smooth"), asked.one("diff")
         if smooth not in (None, "3", "5") or diff not in (None, "1"):
             raise RequestError("bad_request", "smooth: write 3 or 5; diff: write 1")

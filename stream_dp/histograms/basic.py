@@ -52,7 +52,7 @@ def basic_histogram(query: BitQuery, counts: Collection[int], source: BitSource)
         raise StateError(f"a count must be at least 0, not {min(counts)}")
     bound = query.bound
     clamped = [count if count < bound else bound for count in counts]
-    if not isinstance(query, GeometricTable):
+    if not isinstance(query, GeometricTable) or query.h > _LEAD_BITS:
         return [query.draw(count, source) for count in clamped]
     steps = _steps(query)
     return [

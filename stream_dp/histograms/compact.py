@@ -60,10 +60,10 @@ _SALT_BITS = 128
 _HEADER = struct.Struct(">BBHQQBBI")
 """Version, h, g, u, w, key_bytes, exponent of the field, number of coefficients."""
 _VERSION = 1
-_MOST = {"h": 64, "g": 1024, "key_bytes": 255, "rows": 1 << 14}
+_MOST = {"h": 32, "g": 128, "key_bytes": 255, "rows": 1 << 14}
 _BASE_BITS = 64
-_FINEST = 4096
-"""A ratio of at least 1 + 1/4096 for one count: the table of tails of a finer one would fill the memory of readers."""
+_FINEST = 1024
+"""A ratio of at least 1 + 1/1024 for one count: the table of tails of a finer one would fill the memory of readers."""
 
 
 def truncated(counts: Mapping[int, int], rows: int, salt: bytes) -> dict[int, int]:

@@ -45,6 +45,8 @@ from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_ROWS = 1_000_000
 ORDER_BITS = 128
+MOST_STRICT_EPSILON = 1000
+"""Of a window: uniform outputs have to be rarer than its e^-(epsilon / 2)."""
 _KEYS = KeySpace(MAX_ITEM_BYTES)
 _SPARE_BITS = 20
 """Uniform outputs are rarer than the delta of one key by this: they move neither thresholds nor intervals."""
@@ -241,7 +243,11 @@ def _plan_strict(delta: Fraction, strict: StrictHistogramSettings, basis: ViewBa
     largest for L keys with one each or for one key with L: p max(L, r^(L-1)) has to be at most delta. That is less than
     by group privacy, p (1 + r^2 + ... + r^(2 L - 2)), unless L is 1.
     """
-    items, (_, epsilon) = basis.items_per_user, basis.ladder[0]
+    items, (name, epsilon) = basis.items_per_user, basis.ladder[0]
+    if epsilon > MOST_STRICT_EPSILON:
+        raise ConfigError(
+            [Fault("ladder", f"level {name!r} must have at most epsilon {MOST_STRICT_EPSILON} for strict")]
+        )
     level = table_level(
         basis.ladder,
         2 * items,

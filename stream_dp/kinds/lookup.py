@@ -27,11 +27,11 @@ from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest, table_le
 from stream_dp.lossless.sealed import WindowNoise
 
 MOST_KEY_BYTES = 60
-MOST_ROWS = 4096
-"""A table of so many takes 10 s with keys of 20 bytes, four times as long with longer ones."""
+MOST_ROWS, MOST_ROWS_OF_LONG_KEYS = 2048, 1024
+"""A table of so many takes 3 s."""
+SHORT_KEY_BITS = 162
+"""Of an element of the field, with keys of 20 bytes."""
 UNIFORM_BITS = 32
-MOST_BYTES = 350_000
-"""Of a table, so that its record fits into one message."""
 MOST_EPSILON = 20
 """Of one count: the ratio of the noise is written into every table, in 64 bits."""
 DISPLAY_DIGITS = 3
@@ -131,8 +131,8 @@ def plan_lookup(settings: LookupSettings, basis: ViewBasis) -> LookupPlan:
         compact = Compact(level.table, settings.rows, settings.key_bytes, basis.items_per_user)
     except ParameterError as error:
         raise ConfigError([Fault(fault.path, fault.message) for fault in error.faults]) from None
-    if compact.table_bytes > MOST_BYTES:
-        fault = f"make a table of {compact.table_bytes:,} bytes; a record has room for {MOST_BYTES:,}"
+    if compact.field.degree > SHORT_KEY_BITS and settings.rows > MOST_ROWS_OF_LONG_KEYS:
+        fault = f"must be at most {MOST_ROWS_OF_LONG_KEYS} with keys of more than 20 bytes: a table would take too long"
         raise ConfigError([Fault("rows", fault)])
     return LookupPlan(levels=(level,), sensitivity=moved, compact=compact, absent_mean=mean_absolute(level.table, 0))
 

@@ -21,6 +21,7 @@ LARGEST_COUNT = 1_000_000
 _UNIFORM_BITS = 64
 _FALLBACK_BITS = 20
 _MOST_LOOKUP_EPSILON = 20
+_MOST_COUNT_BITS = 32
 _MOST_LOOKUP_NOISE = 1000
 
 
@@ -209,4 +210,6 @@ def _table(epsilon: Fraction, moved: int, largest_count: int, uniform_bits: int 
     each = Fraction(epsilon, positive("items_per_user", moved))
     if each > MOST_EPSILON:
         raise ParameterError([Fault("epsilon", f"must be at most {MOST_EPSILON} for each count that one user moves")])
-    return GeometricTable(positive("largest_count", largest_count).bit_length(), Base.within(each), uniform_bits)
+    if positive("largest_count", largest_count) >= 1 << _MOST_COUNT_BITS:
+        raise ParameterError([Fault("largest_count", f"must be below 2^{_MOST_COUNT_BITS}, not {largest_count}")])
+    return GeometricTable(largest_count.bit_length(), Base.within(each), uniform_bits)

@@ -170,7 +170,13 @@ class LookupRelease(Release):
 
     def count_of(self, item: str) -> int:
         """Return the noisy count of any key, also of one that nobody has; the same answer every time."""
-        return self._histogram.lookup(item)
+        if item not in self._answers:
+            self._answers[item] = self._histogram.lookup(item)
+        return self._answers[item]
+
+    @cached_property
+    def _answers(self) -> dict[str, int]:
+        return {}
 
     @cached_property
     def _histogram(self) -> CompactHistogram:

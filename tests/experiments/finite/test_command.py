@@ -32,7 +32,7 @@ def test_the_figures_are_told_beside_the_numbers_of_the_code(tmp_path: Path) -> 
     rows = {" ".join(line.split()[1:-2]): line.split()[-2:] for line in result.stdout.splitlines()}
     assert rows["BasicHistogram, one key 1 2^20"] == ["14", "6"]
     assert rows["BasicHistogram, all keys 1/10 2^64"] == ["2,132", "949"]
-    assert rows["StabilityHistogram, threshold 1/10 2^20"] == ["1,280", "556"]
+    assert rows["StabilityHistogram, threshold 1/10 2^20"] == ["1,312", "556"]
 
 
 def test_json_has_the_same_numbers(tmp_path: Path) -> None:

@@ -247,3 +247,11 @@ def test_the_simultaneous_error_of_a_catalogue_is_the_listed_one(vectors: dict[s
         query = geo_sample(row["n"], row["inv_eps"])
         assert miss(query, per_query) <= Fraction(1, 20)
         assert miss(query, all_keys) * (1 << row["log2_X"]) <= Fraction(1, 20)
+
+
+def test_counts_beyond_a_machine_word_are_noised_one_by_one() -> None:
+    """Such a table is not for `numpy`: its counts would overflow."""
+    query = GeometricTable(63, Base.within(Fraction(20)), 8)
+    near = basic_histogram(query, [query.bound], KeyedBits(b"wide", b""))
+    assert near == [query.sample(query.bound, KeyedBits(b"wide", b"").bits(query.bits) + 1)]
+    assert query.bound - near[0] < 100

@@ -306,5 +306,5 @@ def test_noise_that_would_fill_the_memory_of_a_reader_is_refused_before_it_is_ma
 
 
 def test_noise_that_readers_would_refuse_is_not_drawn() -> None:
-    with pytest.raises(ParameterError, match="base: must have a ratio of at least 1 \\+ 1/4096"):
+    with pytest.raises(ParameterError, match="base: must have a ratio of at least 1 \\+ 1/1024"):
         Compact(GeometricTable(3, Base(8192, 8193), 8), rows=5, key_bytes=1, items_per_user=1)
