@@ -22,6 +22,7 @@ _UNIFORM_BITS = 64
 _FALLBACK_BITS = 20
 _MOST_LOOKUP_EPSILON = 20
 _MOST_COUNT_BITS = 32
+_LOOKUP_UNIFORM_BITS = 32
 _MOST_LOOKUP_NOISE = 1000
 
 
@@ -195,7 +196,7 @@ def lookup_table(
         bounds = f"between 1/{_MOST_LOOKUP_NOISE} and {_MOST_LOOKUP_EPSILON}"
         words = f"must be {bounds} for each of the {moved} counts that one user moves"
         raise ParameterError([Fault("epsilon", words)])
-    query = _table(price, moved, largest_count)
+    query = _table(price, moved, largest_count, _LOOKUP_UNIFORM_BITS)
     compact = Compact(query, positive("rows", rows), positive("key_bytes", key_bytes), items_per_user)
     exact, cost = whole(counts, least=0), cost_of(price)
 

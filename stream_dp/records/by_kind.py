@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from stream_dp.errors import StateError
 from stream_dp.histograms.compact import CompactHistogram
 from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, absent
 
@@ -168,8 +169,14 @@ class LookupRelease(Release):
         """Size of the table."""
         return f"a table of {len(self.table) * 3 // 4:,} bytes that answers for every key"
 
-    def count_of(self, item: str) -> int:
-        """Return the noisy count of any key, also of one that nobody has; the same answer every time."""
+    def count_of(self, item: str) -> int | None:
+        """Return the noisy count of any key, also of one that nobody has; None for one that is too long.
+
+        Raises:
+            StateError: the table is damaged.
+        """
+        if len(item.encode("utf-8", "surrogatepass")) > self._histogram.key_bytes:
+            return None  # all of these share one answer
         if item not in self._answers:
             self._answers[item] = self._histogram.lookup(item)
         return self._answers[item]
@@ -180,7 +187,10 @@ class LookupRelease(Release):
 
     @cached_property
     def _histogram(self) -> CompactHistogram:
-        return CompactHistogram.from_bytes(b64decode(self.table))
+        try:
+            return CompactHistogram.from_bytes(b64decode(self.table, validate=True))
+        except ValueError as error:
+            raise StateError(f"the table of a lookup cannot be read: {error}") from error
 
     @property
     def is_empty(self) -> bool:

@@ -45,7 +45,7 @@ MOST_SAID = 10_000_000
 TIMES = 3
 """Each measurement is the least of so many: other work of the machine only ever adds to it."""
 LONG_SECONDS = 0.5
-"""What takes longer is measured once: nobody waits for `check`."""
+"""A window that takes longer is timed once, so that `check` ends soon."""
 RARE, COMMON = 1, 1_000_000
 """Counts that no level shows, and that all do."""
 

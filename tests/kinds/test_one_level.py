@@ -59,6 +59,22 @@ def test_a_second_level_is_refused_when_the_file_is_read(case: OneLevel) -> None
         plan_of(two)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("lookup", "key_bytes: 8", "key_bytes: 21", "rows: must be at most 1024 with keys of more than 20 bytes"),
+        ("lookup", 'epsilon: "2"', 'epsilon: "41"', "ladder: has a level with an epsilon above 20 for each of the 2"),
+        ("histogram strict", 'epsilon: "2"', 'epsilon: "1001"', "must have at most epsilon 1000 for strict"),
+        ("pure_topk", "key_bytes: 8", "key_bytes: 8\n    largest_count: 10", "no count up to 15 stands out"),
+    ],
+)
+def test_what_cannot_be_planned_well_is_refused(name: str, old: str, new: str, words: str) -> None:
+    text = ONE_LEVEL[name].text("10000").replace("rows: 101\n    key", "rows: 2000\n    key")
+    assert old in text
+    with pytest.raises(ConfigError, match=words):
+        plan_of(text.replace(old, new))
+
+
 def test_what_the_noise_leaves_is_near_the_counts() -> None:
     """The chance that this fails is below 2^-20 each, were the keyed bits drawn anew."""
     desks = {name: Desk(case.plan()) for name, case in ONE_LEVEL.items()}

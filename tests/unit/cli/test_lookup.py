@@ -46,8 +46,8 @@ def test_the_newest_revision_of_a_chosen_window_is_printed_as_json(
 
 def test_a_table_answers_for_every_key(call: Make, visits_file: Path, log: MemoryLog, release: Make) -> None:
     publish(log, lookup_table_of(release({})))
-    said = call("lookup", visits_file, "pages", "public", "home", "faq", "nobody", "--json")
-    assert [entry["count"] for entry in json.loads(said.out)["items"]] == [30, 5, 0]
+    said = call("lookup", visits_file, "pages", "public", "home", "faq", "nobody", "too long for it", "--json")
+    assert [entry["count"] for entry in json.loads(said.out)["items"]] == [30, 5, 0, None]
 
 
 def test_what_is_not_there_is_said(call: Make, visits_file: Path, log: MemoryLog, release: Make) -> None:

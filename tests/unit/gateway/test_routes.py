@@ -133,6 +133,18 @@ async def test_a_lookup_table_answers_for_every_key_that_is_asked_for(tmp_path: 
     assert (await ask(gateway.app(), "/v1/views")).json["views"][0]["newest"]["state"] == "released"
 
 
+async def test_a_series_of_answers_is_cut_into_short_pages(tmp_path: Path, release: Make) -> None:
+    """Each answer takes a millisecond or more of the event loop."""
+    gateway = gateway_of(tmp_path, {("pages", "public"): [lookup_table_of(release({}, day=day)) for day in range(7)]})
+    target, seen = "/v1/views/pages/series?item=home&item=faq", list[int]()
+    following: str | None = ""
+    while following is not None:
+        answer = (await ask(gateway.app(), target + (following and f"&cursor={following}"))).json
+        seen.append(len(answer["series"][0]["windows"]))
+        following = answer["next"]
+    assert seen == [5, 2]
+
+
 async def test_csv_has_a_row_with_empty_numbers_for_a_refused_window_and_no_formulas(gateway: Gateway) -> None:
     answer = await ask(gateway.app(), WINDOWS, accept="text/csv")
     rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
