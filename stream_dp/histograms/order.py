@@ -40,7 +40,7 @@ def rounding_units(bound: int, values: int, places: int) -> int:
 
     Args:
         bound: of the query: levels are 0..`bound`.
-        values: at most so many values, of which the largest are wanted.
+        values: upper bound on the number of values.
         places: at most so many are wanted.
     """
     return bound * values * sum(cap * (cap + 2) for cap in range(1, places + 1))

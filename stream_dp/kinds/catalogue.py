@@ -136,10 +136,6 @@ class StrictCataloguePlan(CataloguePlan):
         noisy = basic_histogram(self.table, exact.values(), sealing.bits(b"noise"))
         return SealedTable(digest, list(exact), noisy, listed.version.encode())
 
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
-        """Return the drawn counts; there is one level."""
-        return [self.fields(table, level, table.values) for level in levels]
-
     def explain(self, keys_at_worst: str) -> Explanation:
         """The list, and what is peculiar to noise in a public number of bits."""
         table, plain = self.table, super().explain(keys_at_worst)

@@ -39,7 +39,7 @@ from stream_dp.kinds.sealing import (
     table_level,
 )
 from stream_dp.lossless.levels import discovery_delta, minimum_count, two_sided_from
-from stream_dp.lossless.sealed import WindowNoise, prune
+from stream_dp.lossless.sealed import prune
 from stream_dp.records.models import Amount
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
@@ -188,10 +188,6 @@ class StrictHistogramPlan(HistogramPlan):
         rows = zip((key for key, _ in kept), noisy, strict=False)  # the noise of no key is left over
         shown = [(_KEYS.key(key).decode(), value) for key, value in rows if value >= self.minimum_counts[0]]
         return SealedTable(exact_digest(named, sealing), [item for item, _ in shown], [value for _, value in shown])
-
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
-        """Return the drawn counts; there is one level."""
-        return [self.fields(table, level, table.values) for level in levels]
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Delta, the minimum count, and what is peculiar to noise in a public number of bits."""

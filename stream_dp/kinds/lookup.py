@@ -24,7 +24,6 @@ from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis
 from stream_dp.kinds.public_lists import Counts
 from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest, table_level
-from stream_dp.lossless.sealed import WindowNoise
 
 MOST_KEY_BYTES = 60
 MOST_ROWS, MOST_ROWS_OF_LONG_KEYS = 2048, 1024
@@ -84,10 +83,6 @@ class LookupPlan(KindPlan):
         named = {item.encode(): counts[item] for item in sorted(counts)}
         drawn = self.compact.draw(named, sealing.bits(b"noise"))
         return SealedTable(exact_digest(named, sealing), [], [], drawn.to_bytes())
-
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
-        """Return the drawn table; there is one level."""
-        return [self.fields(table, level, ()) for level in levels]
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The table."""

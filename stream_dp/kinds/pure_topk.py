@@ -23,7 +23,6 @@ from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import Counts
 from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest, table_level
-from stream_dp.lossless.sealed import WindowNoise
 
 MOST_KEY_BYTES = 64
 FALLBACK_BITS = 20
@@ -87,10 +86,6 @@ class PureTopKPlan(KindPlan):
         named = {item.encode(): counts[item] for item in sorted(counts)}
         shown = top_texts(self.draw, self.keys, counts, self.minimum_count, sealing.bits(b"noise"))
         return SealedTable(exact_digest(named, sealing), [item for item, _ in shown], [count for _, count in shown])
-
-    def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:
-        """Return the drawn release; there is one level."""
-        return [self.fields(table, level, table.values) for level in levels]
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys with their counts."""

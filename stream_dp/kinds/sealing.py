@@ -302,6 +302,8 @@ def read_counts(
     Returns:
         For every asked level the count of every key of the table, in its order.
     """
+    if isinstance(ladder[-1], TableLevel):  # there is one level, and it was drawn
+        return [table.values for _ in levels]
     return read_levels(
         dict(zip((item.encode() for item in table.items), table.values, strict=True)),
         noise,

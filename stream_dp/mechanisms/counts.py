@@ -95,7 +95,7 @@ def histogram(
     """Show the keys of an unknown domain whose noisy counts are large, with these counts.
 
     Args:
-        counts: the number of users of every key that somebody has.
+        counts: the number of users for each key that occurs.
         epsilon: of the whole call, above 0.
         delta: the chance that a key which only one user has is shown, for all items of that user; between 0 and 1.
         items_per_user: how many keys one user has at most.

@@ -88,7 +88,7 @@ def strict_histogram(
     """Show the keys of an unknown domain whose noisy counts are large, with the same number of random bits for each.
 
     Args:
-        counts: the number of users of every key that somebody has.
+        counts: the number of users for each key that occurs.
         epsilon: of the whole call, above 0.
         delta: the chance that a key which only one user has is shown, for all items of that user; between 0 and 1.
         items_per_user: how many keys one user has at most.
@@ -132,7 +132,7 @@ def pure_top_k(
     Every possible key of at most `key_bytes` bytes takes part, so counts must be larger than with a delta to stand out.
 
     Args:
-        counts: the number of users of every key that somebody has.
+        counts: the number of users for each key that occurs.
         k: show at most so many keys, at least 1; keys that tie with the next one are left out.
         epsilon: of the whole call, above 0.
         key_bytes: longer keys (in UTF-8) are left out.
@@ -176,7 +176,7 @@ def lookup_table(
     """Make a table of fixed size that answers with a noisy count for every key, also for one that nobody has.
 
     Args:
-        counts: the number of users of every key that somebody has.
+        counts: the number of users for each key that occurs.
         rows: the counts that the table keeps sum up to at most this; of more, a random part of the keys is left out.
         epsilon: of the whole call, above 0.
         key_bytes: longer keys (in UTF-8) share one answer.

@@ -59,7 +59,7 @@ def top_k(
     """Select up to k of the most frequent keys of an unknown domain, in order, without their counts.
 
     Args:
-        counts: the number of users of every key that somebody has.
+        counts: the number of users for each key that occurs.
         k: how many keys are wanted, at least 1.
         epsilon: of each key that is returned, above 0.
         delta: of the call, between 0 and 1.
