@@ -222,7 +222,7 @@ def _was(key: str, before: Release | None) -> str:
     """Return the count of a key in the replaced release."""
     if before is None:
         return ""
-    count = next((entry.count for entry in before.items if entry.item == key), None)
+    count = before.count_of(key)
     return f"{NOT_SHOWN} before" if count is None else f"was {count_words(before, count)}"
 
 

@@ -75,9 +75,8 @@ def views(boards: Mapping[str, Board], audiences: Iterable[str]) -> bytes:
     listed = []
     for view, board in boards.items():
         cell = board.cells[board.order[-1]] if board.order else None
-        known = next((c for c in map(board.cells.__getitem__, reversed(board.order)) if c.release is not None), None)
         record = None if cell is None else decoded(cell.release or cell.refusal or b"")
-        release = None if known is None else known.newest
+        release = _newest(board)
         ends_ms = None if cell is None else cell.window[1]
         about = board.edition(0 if ends_ms is None else ends_ms)
         due_ms = None if about is None else about.due_ms(ends_ms)
@@ -171,8 +170,13 @@ def series(board: Board, items: Sequence[str], page: Page, smooth: int | None, d
 
 def most_entries(board: Board) -> int:
     """Return the most counts of a series: few where each is computed, which takes milliseconds of the event loop."""
-    newest = next((cell.newest for cell in map(board.cells.__getitem__, reversed(board.order)) if cell.newest), None)
-    return MOST_LOOKUPS if isinstance(newest, LookupRelease) else MOST_ENTRIES
+    return MOST_LOOKUPS if isinstance(_newest(board), LookupRelease) else MOST_ENTRIES
+
+
+def _newest(board: Board) -> Release | None:
+    """Return the release of the newest window that has one."""
+    cells = map(board.cells.__getitem__, reversed(board.order))
+    return next((cell.newest for cell in cells if cell.release is not None), None)
 
 
 def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, Any]:

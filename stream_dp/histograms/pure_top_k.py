@@ -197,11 +197,7 @@ class PureTopK:
 
         Source: specs/finite 7.2 (`derived_prune_tau`).
         """
-        refuse(chance_faults(beta=beta))
-        rest = beta - Fraction(1, 1 << self.fallback_bits) - self.delta
-        if rest < 0:
-            raise ParameterError(f"must be above the weight of the fallback, 2^-{self.fallback_bits}", "beta")
-        most = rest * self.query.draws // self.universe
+        most = self._left(beta) * self.query.draws // self.universe
 
         def is_rare(tau: int) -> bool:
             return self.query.draws - self.query.cdf(0, tau) <= most
@@ -219,11 +215,15 @@ class PureTopK:
         Raises:
             ParameterError: beta is out of range.
         """
+        return interval(self.query, 1 - self._left(beta) * Fraction(1, self.universe))
+
+    def _left(self, beta: Fraction) -> Fraction:
+        """Return what a chance leaves for the noise, beside the fallback and the simulation; above 0."""
         refuse(chance_faults(beta=beta))
-        rest = beta - Fraction(1, 1 << self.fallback_bits) - self.delta
-        if rest <= 0:
+        left = beta - Fraction(1, 1 << self.fallback_bits) - self.delta
+        if left <= 0:
             raise ParameterError(f"must be above the weight of the fallback, 2^-{self.fallback_bits}", "beta")
-        return interval(self.query, 1 - rest * Fraction(1, self.universe))
+        return left
 
 
 def top_texts(
