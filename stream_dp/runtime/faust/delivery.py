@@ -147,6 +147,9 @@ class Carrier:
     async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
         """Do what a step asks for, effect by effect; `Erase`s that follow one another are one.
 
+        Where a step fails its part is ahead of the table, so this worker gives the partition up: nothing more is worked
+        out from what was not stored, whoever asks until the process ends.
+
         Args:
             step: the step.
             table: the agent's table.
@@ -158,6 +161,13 @@ class Carrier:
                 nothing more of the step is done.
         """
         owner = table.owner(partition)
+        try:
+            await self._carry_out(step, table, partition, owner, threaded)
+        except BaseException:
+            table.give_up(partition, owner)
+            raise
+
+    async def _carry_out(self, step: Step, table: DurableTable, partition: int, owner: Writer, threaded: bool) -> None:
         erased: list[tuple[bytes, bytes]] = []
         while True:
             effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)

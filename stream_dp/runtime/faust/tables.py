@@ -153,6 +153,11 @@ class DurableTable(Table):
         if not self.is_owner(partition, writer):
             raise self._lost(partition)
 
+    def give_up(self, partition: int, writer: Writer) -> None:
+        """Own a partition no more, until the next rebalance, unless there was one since."""
+        if self.is_owner(partition, writer):
+            del self._owned[partition]
+
     def _lost(self, partition: int) -> PartitionLostError:
         return lost(TP(self.changelog_topic.get_topic_name(), partition))
 
