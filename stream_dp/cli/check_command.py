@@ -215,9 +215,10 @@ def _paragraphs(title: str, *lines: str) -> RenderableType:
 
 def _view(view: ViewDescription, computing: str) -> RenderableType:
     start = f"from {view.first_window} on" if view.first_window else "from the first start on"
+    stays = f"kept for {view.retention}" if len(view.levels) == 1 else f"sharpened up to {view.retention} later"
     lines = [
         f"{view.explanation.shows} of {view.item_field!r} in topic {view.topic}, {view.when} {start}; "
-        f"{view.clock} clock, {view.grace} grace, sharpened up to {view.retention} later",
+        f"{view.clock} clock, {view.grace} grace, {stays}",
         *([view.hops] if view.hops else []),
         view.protection,
         view.explanation.keys,

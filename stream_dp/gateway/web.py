@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgspec
@@ -30,7 +31,8 @@ from stream_dp.gateway.streams import Hub
 from stream_dp.gateway.tokens import LOOK_SECONDS, Entry, RequestRate, Tokens, UncheckedError
 
 LONGEST_URL, LARGEST_BODY = 4 << 10, 64 << 10
-COMPRESSED_FROM = 1 << 10
+COMPRESSED_FROM, KEPT_TO = 1 << 10, 64 << 10
+"""Bytes of a body: those between are compressed once, and kept as long as they are asked for."""
 LOG = logging.getLogger("stream_dp.gateway")
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 PROBLEM = "application/problem+json"
@@ -129,6 +131,13 @@ def guarded(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request
     return endpoint
 
 
+def _compressed(body: bytes) -> bytes:
+    return gzip.compress(body, 5, mtime=0)
+
+
+_kept = lru_cache(maxsize=256)(_compressed)
+
+
 async def respond(
     request: Request, position: str, make: Mapping[str, Callable[[], bytes]], headers: Mapping[str, str]
 ) -> Response:
@@ -151,7 +160,7 @@ async def respond(
     if len(body) > LARGEST_ANSWER + (1 << 20):
         raise RequestError("too_large", "Ask for fewer windows: lower `limit`, and go on with `cursor`.")
     if zipped and len(body) > COMPRESSED_FROM:
-        body = await run_in_threadpool(gzip.compress, body, 5, mtime=0)
+        body = await run_in_threadpool(_compressed if len(body) > KEPT_TO else _kept, body)
         headers["Content-Encoding"] = "gzip"
     return Response(body, media_type=f"{kind}; charset=utf-8" if kind == CSV else kind, headers=headers)
 

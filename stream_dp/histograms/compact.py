@@ -110,7 +110,7 @@ class Compact:
 
     Attributes:
         query: noise of one count; counts are clamped to its bound.
-        rows: contributions that are kept (`truncated`).
+        rows: contributions that are kept of the clamped counts (`truncated`).
         key_bytes: length of the longest keys (`KeySpace`).
         items_per_user: bound on the counts one user moves.
 
@@ -214,11 +214,12 @@ class Compact:
         noise = [source.bits(self.query.bits) for _ in range(self.rows)]
         places = [source.bits(self.place_bits) for _ in range(self.rows)]
         free = [source.bits(self.field.degree) for _ in range(self.coefficients)]
-        kept = sorted(truncated(table, self.rows, salt).items())
-        points = []
-        for (index, number), u, place in zip(kept, noise, places, strict=False):
-            noisy = self.query.sample(min(number, self.query.bound), u + 1)
-            points.append((index - 1, self.element(noisy, place)))
+        clamped = {index: min(number, self.query.bound) for index, number in table.items()}
+        kept = sorted(truncated(clamped, self.rows, salt).items())
+        padded = [number for _, number in kept] + [0] * (self.rows - len(kept))
+        noisy = [self.query.sample(number, u + 1) for number, u in zip(padded, noise, strict=True)]
+        elements = [self.element(count, place) for count, place in zip(noisy, places, strict=True)]
+        points = [(index - 1, element) for (index, _), element in zip(kept, elements, strict=False)]
         taken = {element for element, _ in points}
         others = (element for element in range(self.rows + self.coefficients) if element not in taken)
         points += islice(zip(others, free, strict=False), self.coefficients - len(points))

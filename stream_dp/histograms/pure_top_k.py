@@ -71,7 +71,7 @@ class PureTopK:
         )
         faults = []
         if self.universe <= self.k:
-            faults.append(Fault("universe", f"must have more than k = {self.k} keys, not {self.universe}"))
+            faults.append(Fault("k", f"must be below the number of possible keys, {self.universe}, not {self.k}"))
         least = ceil_log2(self.universe) + FLOOR_BITS
         if self.query.g < least:
             faults.append(

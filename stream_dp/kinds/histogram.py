@@ -173,6 +173,11 @@ class StrictHistogramPlan(HistogramPlan):
         return [*super().identity, self.rows]
 
     @property
+    def strict_rows(self) -> int:
+        """The rows that are kept."""
+        return self.rows
+
+    @property
     def two_sided_from(self) -> tuple[int, ...]:
         """As of every histogram; of the counts that are kept."""
         return (self.sure_from,)
@@ -197,7 +202,7 @@ class StrictHistogramPlan(HistogramPlan):
             f"Strict: every window draws {bits:,} random bits and its noise takes about the same time, whatever is in "
             "it; only sorting the keys takes longer with more of them. A window keeps "
             f"{self.rows:,} contributions of one user to one key; of more, a random part of the keys is left out. "
-            "Since a user's keys may push out others, each costs twice what it costs without strict. "
+            "Since a user's keys may push out others, a count has twice the noise that it has without strict. "
             f"Counts above {table.bound} count as that. Later releases cannot be sharper."
         )
         details = StrictHistogramDetails(

@@ -79,6 +79,11 @@ class KindPlan(ABC):
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
 
     @property
+    def strict_rows(self) -> int | None:
+        """Keys of a window that takes as long as any, where that is public; None: time depends on the counts."""
+        return None
+
+    @property
     @abstractmethod
     def identity(self) -> Sequence[object]:
         """Everything peculiar to the kind that may not change while state of the view exists; JSON."""

@@ -74,6 +74,11 @@ class LookupPlan(KindPlan):
         """The bounds of the mechanism."""
         return [self.compact.rows, self.compact.key_bytes, self.compact.items_per_user]
 
+    @property
+    def strict_rows(self) -> int:
+        """The rows of the table."""
+        return self.compact.rows
+
     def keys_at_worst(self, *, squared: bool) -> Cost:
         """Nothing: there is an answer for every key."""
         return Cost.ZERO
@@ -98,7 +103,7 @@ class LookupPlan(KindPlan):
             keys=f"The table has {size:,} bytes whatever is in it, and answers for every key of at most "
             f"{compact.key_bytes} bytes, so showing keys costs no delta. A key that nobody has gets {mean} on average. "
             f"A window keeps {compact.rows:,} contributions of one user to one key; of more, a random part of the keys "
-            "is left out. Since a user's keys may push out others, each costs twice what it costs elsewhere.",
+            "is left out. Since a user's keys may push out others, a count has twice the noise that it has elsewhere.",
             seen=["any key asked for"],
             details=LookupDetails(
                 rows=compact.rows,

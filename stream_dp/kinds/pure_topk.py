@@ -109,6 +109,7 @@ class PureTopKPlan(KindPlan):
             keys=f"Every possible key of at most {self.keys.max_bytes} bytes takes part, about 2^{bits - 1} of them, "
             f"so showing keys costs no delta. Keys with a noisy count below {self.minimum_count} are not shown; one "
             f"window of 20 at most shows a key that nobody has. One release of 2^{draw.fallback_bits} is random. "
+            f"In 95 % of the windows all shown counts are within {self.within_95} of the true ones. "
             f"Longer keys are not shown; counts above {draw.query.bound} count as that.",
             seen=[f"from {self.minimum_count} users"],
             columns={"shown\nfrom": [str(self.minimum_count)]},

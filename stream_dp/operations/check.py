@@ -11,12 +11,13 @@ from stream_dp.config.explanation import PlanDescription, describe
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.models import Amount, PrivacyCost
-from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, Computing, Rate, measure, rates
+from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, SHARE, Computing, Rate, measure, rates
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.cluster import missing, open_secrets
 from stream_dp.runtime.settled import wrong_sources
 from stream_dp.runtime.sources.survey import SourceSurvey, survey
+from stream_dp.windows.durations import format_duration
 
 
 class AudienceSummary(BaseModel):
@@ -89,7 +90,7 @@ def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
             *(words for server in servers for words in open_secrets(server)),
             *(words for one in samples for words in one.words()),
         ),
-        on_this_machine=tuple(_too_slow(computing, asked, description.offset)),
+        on_this_machine=tuple(_too_slow(plan, computing, asked)),
         missing=tuple(fault for server in servers for fault in missing(server)),
     )
 
@@ -117,7 +118,8 @@ def _audiences(plan: Plan, description: PlanDescription) -> Iterator[AudienceSum
             )
 
 
-def _too_slow(computing: dict[str, Computing], asked: Sequence[Rate], offset: str) -> list[str]:
+def _too_slow(plan: Plan, computing: dict[str, Computing], asked: Sequence[Rate]) -> list[str]:
+    offset = format_duration(plan.slots.offset_ms)
     fast = [
         f"{_ledgers(rate)} {rate.windows_a_second:.3g} windows a second; this machine releases about "
         f"{rate.windows_possible:.3g}, and safely 1/{RATE_SHARE} of that under load. Use longer windows or fewer "
@@ -125,13 +127,20 @@ def _too_slow(computing: dict[str, Computing], asked: Sequence[Rate], offset: st
         for rate in asked
         if not rate.is_safe
     ]
-    hasty = [
-        f"view {name}: release.offset is {offset}, and half of it is enough for fewer than {ADVISED_KEYS:,} keys a "
-        "window. Raise release.offset if a window may have more keys."
-        for name, found in computing.items()
-        if not found.advised
-    ]
+    hasty = [_hasty(found, offset) for found in computing.values() if not found.advised(plan.slots.offset_ms)]
     return [*fast, *hasty]
+
+
+def _hasty(found: Computing, offset: str) -> str:
+    if found.milliseconds_full is not None:
+        return (
+            f"view {found.view}: the noise of a window takes {found.milliseconds_full:,.0f} ms, and release.offset is "
+            f"{offset}. Raise release.offset to at least {SHARE} times as much, or make the view smaller."
+        )
+    return (
+        f"view {found.view}: release.offset is {offset}, and half of it is enough for fewer than {ADVISED_KEYS:,} keys "
+        "a window. Raise release.offset if a window may have more keys."
+    )
 
 
 def _ledgers(rate: Rate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -149,6 +149,15 @@ class PureTopKRelease(Release):
         return f"{len(self.items)} of at most {self.k} shown, from {self.minimum_count} up"
 
 
+@lru_cache(maxsize=16)
+def _histogram(table: str) -> CompactHistogram:
+    """Read a table; prepared for lookups it takes up to 1.5 MB, so a few are kept, however many releases are."""
+    try:
+        return CompactHistogram.from_bytes(b64decode(table, validate=True))
+    except ValueError as error:
+        raise StateError(f"the table of a lookup cannot be read: {error}") from error
+
+
 class LookupRelease(Release):
     """A table that answers with a noisy count for every key, also those that nobody had."""
 
@@ -175,22 +184,16 @@ class LookupRelease(Release):
         Raises:
             StateError: the table is damaged.
         """
-        if len(item.encode("utf-8", "surrogatepass")) > self._histogram.key_bytes:
+        histogram = _histogram(self.table)
+        if len(item.encode("utf-8", "surrogatepass")) > histogram.key_bytes:
             return None  # all of these share one answer
         if item not in self._answers:
-            self._answers[item] = self._histogram.lookup(item)
+            self._answers[item] = histogram.lookup(item)
         return self._answers[item]
 
     @cached_property
     def _answers(self) -> dict[str, int]:
         return {}
-
-    @cached_property
-    def _histogram(self) -> CompactHistogram:
-        try:
-            return CompactHistogram.from_bytes(b64decode(self.table, validate=True))
-        except ValueError as error:
-            raise StateError(f"the table of a lookup cannot be read: {error}") from error
 
     @property
     def is_empty(self) -> bool:

@@ -31,6 +31,7 @@ from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import Database
+from stream_dp.runtime.strict_time import strict_seconds
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.encoding import bucket_of, encode
 from stream_dp.windows.merging import Partial
@@ -59,9 +60,17 @@ class Computing(BaseModel):
     microseconds_a_shown_key: float = Field(description="For every one that all audiences are shown.")
     keys_in_time: int = Field(description="How many keys a window may have that takes half of the offset.")
     shown_keys_in_time: int = Field(description="The same if all of them are shown.")
+    milliseconds_full: float | None = Field(
+        None, description="Of a window with as many keys as get noise; null where that is no public number."
+    )
 
     def words(self, offset: str) -> str:
         """A sentence for operators; whoever says it knows the offset."""
+        if self.milliseconds_full is not None:
+            return (
+                f"On this machine, the noise of a window of {self.view} takes {self.milliseconds_full:,.0f} ms, "
+                f"however many keys the window has. It should be at most half of release.offset ({offset})"
+            )
         return (
             f"On this machine, a window of {self.view} takes {self.milliseconds_a_window:.3g} ms to compute, and for "
             f"each key another {_microseconds(self.microseconds_a_key)}, or "
@@ -69,9 +78,10 @@ class Computing(BaseModel):
             f"enough for {_keys(self.keys_in_time)} keys, or {_keys(self.shown_keys_in_time)} if all are shown"
         )
 
-    @property
-    def advised(self) -> bool:
-        """True if the offset covers what windows usually have."""
+    def advised(self, offset_ms: int) -> bool:
+        """Return True if half of the offset covers what windows usually have."""
+        if self.milliseconds_full is not None:
+            return self.milliseconds_full * SHARE <= offset_ms
         return self.keys_in_time >= ADVISED_KEYS
 
 
@@ -102,6 +112,7 @@ def _measured(plan: Plan, view: ViewPlan, seconds: float) -> Computing:
     empty = _least(plan, view, 0, RARE)
     rare, shown = (_seconds_a_key(plan, view, count, empty, seconds / 2) for count in (RARE, COMMON))
     left = plan.slots.offset_ms / 1000 / SHARE - empty
+    full = None if view.kind.topics else strict_seconds(view, {})
     return Computing(
         view=view.name,
         milliseconds_a_window=round(empty * 1e3, 2),
@@ -109,6 +120,7 @@ def _measured(plan: Plan, view: ViewPlan, seconds: float) -> Computing:
         microseconds_a_shown_key=round(shown * 1e6, 2),
         keys_in_time=min(max(0, int(left / rare)), MOST_SAID),
         shown_keys_in_time=min(max(0, int(left / shown)), MOST_SAID),
+        milliseconds_full=None if full is None else round(full * 1e3, 2),
     )
 
 

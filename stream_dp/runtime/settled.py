@@ -41,6 +41,7 @@ from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.ownership import Life, create_owned
 from stream_dp.runtime.kafka.topic_checks import look_at_topics
 from stream_dp.runtime.kafka.topics import Topics, sources_of
+from stream_dp.runtime.strict_time import too_slow
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
@@ -96,8 +97,9 @@ async def prepare(
 
     Raises:
         ConfigError: a source topic is missing or has another number of partitions than the plan says, a public list
-            cannot be used, views have not begun and windows of them are over, or topics belong to another application,
-            were deleted, or are not what they must be; or the settings that hold cannot be planned here.
+            cannot be used, views have not begun and windows of them are over, topics belong to another application,
+            were deleted, or are not what they must be, or this machine computes windows of strict noise too slowly; or
+            the settings that hold cannot be planned here.
         ClockError: at a first start, the clock of this machine does not agree with the broker's.
         BrokerError: the cluster refused something.
     """
@@ -112,6 +114,7 @@ async def prepare(
         faults = [*await wrong_sources(holding, client), *faults]
         if not known and not backfill and not accept_loss:
             faults += backlog_faults(plan, plan.views.keys(), now)
+        faults = faults or await asyncio.to_thread(too_slow, holding, lists)
         if faults:
             raise ConfigError(faults)
         claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now)
@@ -278,6 +281,7 @@ class Adoption:
                 "it ends here, and reads them when it is started again"
             )
         lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
+        faults = faults or await asyncio.to_thread(too_slow, plan, lists)
         if faults:
             raise ConfigError(faults)
         claim = await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id))

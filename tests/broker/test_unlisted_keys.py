@@ -14,7 +14,7 @@ from stream_dp.records.codec import encode
 from stream_dp.testing import Application, application, plan_from
 from tests.support.visits import EXACT, MINUTE, PAGES, RICH, WITNESSED, Stream, configuration, new_name
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 VIEW = EXACT.replace(f"    catalogue: [{', '.join(PAGES)}]\n", "")
 TOP = VIEW.replace("NAME-exact", "NAME-large").replace("kind: catalogue", "kind: pure_topk\n    k: 4\n    key_bytes: 4")

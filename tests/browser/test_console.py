@@ -327,7 +327,7 @@ def test_token_unknown_and_revoked(visit: Open, console: Served) -> None:
     assert "planes" not in page.content()
 
 
-@pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.parametrize("width", ordinarily(1, [320, 390]))
 def test_no_sideways_scrolling_on_narrow_screens(visit: Open, console: Served, width: int) -> None:
     page = visit(console, viewport={"width": width, "height": 700}, color_scheme="dark")
     for summary in page.query_selector_all("summary"):
@@ -358,7 +358,8 @@ def test_every_button_and_field_has_a_name_and_keys_reach_the_plan(visit: Open, 
     page.wait_for_selector("#plan", state="detached")
 
 
-@pytest.mark.parametrize("theme", ordinarily(1, ["dark", "light"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["dark", "light"])
 def test_axe_finds_no_serious_fault(visit: Open, console: Served, theme: str) -> None:
     page = visit(console, color_scheme=theme)
     page.wait_for_selector("#curve-table")

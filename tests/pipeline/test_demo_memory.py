@@ -143,6 +143,7 @@ def test_demo_tells_its_story_on_the_embedded_log(
     assert chosen == {start: at_worst + (more if start >= TUNED else 0) for start in chosen}
 
 
+@pytest.mark.slow
 def test_worker_that_crashes_ends_the_demo_with_its_reason(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:

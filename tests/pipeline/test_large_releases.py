@@ -39,6 +39,7 @@ def events_of(start: int) -> list[Event]:
     ]
 
 
+@pytest.mark.slow
 async def test_a_histogram_of_megabytes_is_released_and_sharpened_in_parts_with_the_counts_of_the_oracle(
     launch: Launch,
 ) -> None:

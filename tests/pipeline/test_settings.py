@@ -12,7 +12,7 @@ import pytest
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
-from stream_dp.errors import AccessError
+from stream_dp.errors import AccessError, Fault
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.embedded import MemoryClient
@@ -214,6 +214,20 @@ async def test_settings_that_cannot_be_taken_up_hold_back_the_windows_that_they_
     assert worker.adoption.refusal == ""
     made.app.plan = first
     assert told(found) == told(made.expected(script, 5))
+
+
+async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_not_taken_up(
+    changing: Make, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    slow = [Fault("views.pages", "a window takes 5 s to compute")]
+    monkeypatch.setattr("stream_dp.runtime.settled.too_slow", lambda plan, lists: slow if plan.settings > 1 else [])
+    await made.apply(2, SHARPER)
+    worker = await refusing(made)
+    assert (worker.plan.settings, worker.adoption.refusal) == (1, "views.pages: a window takes 5 s to compute")
+    slow.clear()
+    await made.learned(2)
 
 
 async def test_a_partition_that_changes_hands_waits_until_its_worker_takes_the_settings_up(

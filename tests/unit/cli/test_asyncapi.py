@@ -47,7 +47,7 @@ def test_the_document_is_valid(file: Path, audience: str | None) -> None:
 
 def test_the_documents_of_the_examples_are_valid(tmp_path: Path) -> None:
     source = "key: passenger, time: {field: at, unit: iso}, format: avro"
-    files = {"pages": (CHECKOUT / "docs" / "pages.yaml").read_text(encoding="utf-8")}
+    files = {name: (CHECKOUT / "docs" / f"{name}.yaml").read_text(encoding="utf-8") for name in ("pages", "searches")}
     files["avro"] = VISITS.replace("memory://", "one:9092\nregistry: http://registry:8081").replace(
         "partitions: 2}", f"partitions: 2, {source}}}"
     )

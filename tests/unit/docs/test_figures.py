@@ -10,6 +10,7 @@ import pytest
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "picture"),
     [("noise_path.py", "noise-path.svg"), ("budgets.py", "budgets.svg"), ("selections.py", "selections.svg")],
@@ -24,6 +25,7 @@ def test_the_picture_in_the_documents_is_the_one_the_script_draws(
     assert drawn.read_text(encoding="utf-8") == (FIGURES / picture).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_tables_of_choosing_are_those_that_the_code_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from experiments.subset import numbers as subset_numbers
 from experiments.subset.profiles import Profile
+from tests.support.chosen import ordinarily
 
 TEXT = (Path(__file__).parents[3] / "docs" / "selections.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("k", [10, 100])
+@pytest.mark.parametrize("k", ordinarily(1, [10, 100]))
 def test_the_table_of_budgets_is_what_the_code_computes(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_numbers, "CURVE_POINTS", 2)
     profile = Profile.of(subset_numbers.scores("netflix-like", None), k)

@@ -71,6 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     pages = {page.relative_to(site).as_posix(): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     styles = [sheet.read_text(encoding="utf-8") for sheet in site.rglob("*.css")]
@@ -81,6 +82,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     assert 'class="mermaid"' not in "".join(pages.values()), "its program would come from another host"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 def test_the_search_finds_a_page_and_the_browser_asks_no_other_host(site: Path) -> None:

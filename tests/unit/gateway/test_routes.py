@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import Plan, ViewWords
+from stream_dp.gateway import web
 from stream_dp.gateway.routes import Gateway
 from stream_dp.gateway.tokens import RequestRate
 from stream_dp.gateway.web import SECURITY
@@ -181,6 +182,26 @@ async def test_what_has_not_changed_is_304_in_each_form_by_itself(gateway: Gatew
         assert gzip.decompress(zipped.body) == plain.body
     else:
         assert len(plain.body) <= 1024
+
+
+async def test_a_body_is_compressed_once_and_a_large_one_whenever_it_is_asked_for(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, compress, made = gateway.app(), gzip.compress, list[bytes]()
+
+    def counted(body: bytes, level: int, *, mtime: int) -> bytes:
+        made.append(body)
+        return compress(body, level, mtime=mtime)
+
+    web._kept.cache_clear()
+    monkeypatch.setattr(gzip, "compress", counted)
+    answers = [await ask(app, WINDOWS, accept_encoding="gzip") for _ in range(3)]
+    assert {gzip.decompress(one.body) for one in answers} == {made[0]}
+    assert len(made) == 1
+    monkeypatch.setattr(web, "KEPT_TO", len(made[0]) - 1)
+    for _ in range(2):
+        await ask(app, WINDOWS, accept_encoding="gzip")
+    assert len(made) == 3
 
 
 async def test_a_change_of_the_view_changes_the_tag(gateway: Gateway, release: Make) -> None:

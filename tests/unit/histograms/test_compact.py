@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -94,13 +95,12 @@ def by_hand(compact: Compact, counts: dict[bytes, int], source: BitSource) -> tu
     places = [source.bits(compact.place_bits) for _ in range(compact.rows)]
     free = [source.bits(degree) for _ in range(compact.rows + 2)]
     numbers = {key: 1 + (1 + key[0] if key else 0) for key in counts}
-    rows = [key for key, count in counts.items() for _ in range(count)]
+    rows = [key for key, count in counts.items() for _ in range(min(count, query.bound))]
     rows.sort(key=lambda key: sha256(salt + b"%x" % numbers[key]).digest())
     kept = Counter(rows[: compact.rows])
     noisy, points = {}, {}
     for at, key in enumerate(sorted(kept, key=numbers.__getitem__)):
-        count = min(kept[key], query.bound)
-        noisy[key] = next(z for z in range(query.bound + 1) if query.cdf(count, z) > noise[at])
+        noisy[key] = next(z for z in range(query.bound + 1) if query.cdf(kept[key], z) > noise[at])
         size = len(READ_AS[noisy[key]]) << SHIFT
         points[numbers[key] - 1] = (READ_AS[noisy[key]][0] << SHIFT) + size * places[at] // 2**compact.place_bits
     others = [element for element in range(100) if element not in points]
@@ -129,6 +129,17 @@ def test_a_draw_is_the_one_replayed_by_hand_and_kept_keys_read_as_their_noisy_co
         coefficients, noisy = by_hand(COMPACT, TABLES[number], KeyedBits(b"compact", name))
         assert list(drawn.coefficients) == coefficients
         assert {key: drawn.lookup(key) for key in noisy} == noisy
+
+
+def test_a_count_beyond_the_largest_takes_the_rows_of_the_largest_only() -> None:
+    """Wherever it comes in the order of the keys, which the salt decides."""
+    compact, table = replace(COMPACT, rows=BOUND + 2), {b"a": 100, b"b": 1, b"c": 1}
+    for run in range(8):
+        drawn = compact.draw(table, KeyedBits(b"compact", b"%d" % run))
+
+        coefficients, noisy = by_hand(compact, table, KeyedBits(b"compact", b"%d" % run))
+        assert noisy.keys() == table.keys()
+        assert list(drawn.coefficients) == coefficients
 
 
 def test_bits_coefficients_and_bytes_are_as_many_whatever_the_table_is() -> None:

@@ -72,7 +72,7 @@ def test_a_parameter_that_is_no_whole_number_of_at_least_1_is_refused_by_name(na
 
 @pytest.mark.parametrize("universe", [1, 9, 10])
 def test_a_universe_without_a_key_beyond_the_k_released_is_refused(universe: int) -> None:
-    with pytest.raises(ParameterError, match=f"universe: must have more than k = 10 keys, not {universe}"):
+    with pytest.raises(ParameterError, match=f"k: must be below the number of possible keys, {universe}, not 10"):
         huge(universe=universe)
     assert huge(universe=11).k == 10
 

@@ -43,7 +43,7 @@ def test_half_of_the_offset_is_for_computing(offset_ms: int, keys: int, shown: i
     assert (found.microseconds_a_key, found.microseconds_a_shown_key) == (1, 5)
     assert found.keys_in_time == pytest.approx(keys, abs=2)
     assert found.shown_keys_in_time == pytest.approx(shown, abs=2)
-    assert found.advised is (keys > 100_000)
+    assert found.advised(offset_ms) == (keys > 100_000)
 
 
 def test_what_is_said_has_all_the_numbers() -> None:

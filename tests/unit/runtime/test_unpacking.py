@@ -61,6 +61,7 @@ def test_a_batch_beyond_the_bound_becomes_refused_records_and_what_follows_is_re
     assert answer.next_fetch_offset == 43
 
 
+@pytest.mark.slow
 def test_gzip_is_given_no_more_memory_than_the_bound() -> None:
     bomb = batch(CODECS["gzip"], 0, [BLANK] * 300)
     tracemalloc.start()

@@ -1,0 +1,57 @@
+"""Time that a window of strict noise takes on this machine: a public number, measured before any event is counted.
+
+Such a window takes the same steps whatever is in it, so a made-up one says how long each real one takes. Where none
+could be ready at its slot, a worker refuses the plan. `check` warns earlier, since much else takes time, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from secrets import token_bytes
+
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.errors import Fault
+from stream_dp.exact.bits import system_entropy
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.kinds.sealing import Sealing
+from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
+from stream_dp.runtime.kafka.list_topics import Lists
+from stream_dp.windows.durations import format_duration
+
+
+def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None:
+    """Return the computing seconds of one window of a view, None where they depend on the window's counts.
+
+    Args:
+        view: the view.
+        lists: its public lists that stand in topics.
+    """
+    rows = view.kind.strict_rows
+    if rows is None:
+        return None
+    counts = {f"{number:0{len(str(rows))}d}": 1 for number in range(rows)}
+    sealing = Sealing(WindowNoise(b"made up", token_bytes(KEY_BYTES)), system_entropy, lists)
+    began = time.thread_time()
+    view.kind.seal(counts, sealing)
+    return time.thread_time() - began
+
+
+def too_slow(plan: Plan, lists: Lists) -> list[Fault]:
+    """Return the views of which this machine computes no window before its slot, however soon after it the next is.
+
+    Args:
+        plan: the views.
+        lists: the public lists that stand in topics.
+    """
+    faults, most_ms = [], plan.slots.offset_ms + plan.slots.every_ms
+    for view in plan.newest.values():
+        took = strict_seconds(view, lists.at(view.name, 0))
+        if took is not None and took * 1000 > most_ms:
+            words = (
+                f"a window takes {took:.2g} s to compute on this machine, whatever is in it, and release.offset and "
+                f"release.slot leave it {format_duration(most_ms)}: every release would be late; raise "
+                "release.offset, make the view smaller, or use a faster machine"
+            )
+            faults.append(Fault(f"views.{view.view}", words))
+    return faults
