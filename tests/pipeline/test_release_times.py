@@ -105,7 +105,6 @@ async def test_how_long_after_its_slot_a_release_leaves_tells_nothing_of_its_win
     assert {kind: [len(found[FEW]), len(found[MANY])] for kind, found in late.items()} == {
         kind: [rounds, rounds] for kind in KINDS
     }
-    assert all(min(found[FEW] + found[MANY]) >= 0 for found in late.values()), "none leaves before its slot"
     assert min(chances(late).values()) > 1 / ONE_IN
 
 
