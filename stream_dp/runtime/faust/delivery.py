@@ -163,6 +163,8 @@ class Carrier:
         owner = table.owner(partition)
         try:
             await self._carry_out(step, table, partition, owner, threaded)
+        except PartitionLostError:  # its writer is refused already, and whoever asks if it is the owner has to end
+            raise
         except BaseException:
             table.give_up(partition, owner)
             raise

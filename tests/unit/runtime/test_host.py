@@ -20,7 +20,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
 from stream_dp.runtime.clock import Clock
-from stream_dp.runtime.embedded import LogRecord, MemoryClient
+from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryWriter
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.coalescing import Chunk
 from stream_dp.runtime.faust.host import Host
@@ -264,6 +264,24 @@ async def test_effect_that_fails_ends_the_step_and_every_later_one_of_the_partit
     await worker.host.carry_out(another(b"d"), table, 1)
     assert dict(table.rows(0).scan(b"a", b"z")) == {b"a": b"1"}
     assert dict(table.rows(1).scan(b"a", b"z")) == {b"d": b"3"}
+
+
+async def test_a_step_that_a_successor_refused_leaves_the_partition_to_the_error_that_ends_the_worker(
+    worker: Worker,
+) -> None:
+    """Who is no owner any more passes over such an error: it is then a rebalance that tells it what is its own."""
+    table, log = worker.tables[RELEASES], worker.app.memory_log
+    owner = table.owner(0)
+    assert log is not None
+    successor = await MemoryWriter.claim(log, TP(table.changelog_topic.get_topic_name(), 0))
+    await successor.write([(b"a", b"2")])
+
+    def step() -> Step:
+        yield Commit([(b"a", b"1")])
+
+    with pytest.raises(PartitionLostError):
+        await worker.host.carry_out(step(), table, 0)
+    assert worker.host.keeps(0, owner)
 
 
 async def test_order_goes_to_every_partition(worker: Worker) -> None:
