@@ -32,7 +32,7 @@ from stream_dp.gateway.tokens import LOOK_SECONDS, Entry, RequestRate, Tokens, U
 
 LONGEST_URL, LARGEST_BODY = 4 << 10, 64 << 10
 COMPRESSED_FROM, KEPT_TO = 1 << 10, 64 << 10
-"""Bytes of a body: those between are compressed once, and kept as long as they are asked for."""
+"""Bytes of a body: of those between, the compressed ones that were asked for last are kept."""
 LOG = logging.getLogger("stream_dp.gateway")
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 PROBLEM = "application/problem+json"

@@ -28,7 +28,8 @@ one at floor(|S_v| j / 2^(b + m)) for b + m uniform bits j, where 2^b = d0; so |
 That takes at most r 2^(R - m) of the room, and there is enough if 2^m >= 4 r / (r - 1) 2^(h + g) = 4 w / (w - u)
 2^(h + g). Hence r per count, exactly: neither the level sets nor the choice in them cost anything.
 
-Price of a user. A public number of contributions is kept: the first ones, sorted by key in an order that no data shape.
+Price of a user. Of the clamped counts a public number of contributions is kept: the first ones, sorted by key in an
+order that no data shape.
 A user with L contributions pushes at most L others out, so the kept counts move by at most 2 L together (`truncated`).
 Hence r^(2 L) for every order, and for an order that is drawn independently of the data.
 

@@ -124,8 +124,8 @@ class StrictCataloguePlan(CataloguePlan):
     table: GeometricTable
 
     @property
-    def strict_rows(self) -> int:
-        """None beside those of the list, which all get noise."""
+    def made_up_keys(self) -> int:
+        """0: all keys of the list get noise, whoever has them."""
         return 0
 
     @property

@@ -173,8 +173,8 @@ class StrictHistogramPlan(HistogramPlan):
         return [*super().identity, self.rows]
 
     @property
-    def strict_rows(self) -> int:
-        """The rows that are kept."""
+    def made_up_keys(self) -> int:
+        """As many as rows are kept."""
         return self.rows
 
     @property

@@ -79,8 +79,8 @@ class KindPlan(ABC):
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
 
     @property
-    def strict_rows(self) -> int | None:
-        """Keys of a window that takes as long as any, where that is public; None: time depends on the counts."""
+    def made_up_keys(self) -> int | None:
+        """Number of keys of a made-up window that takes as long as any other; None: time depends on the counts."""
         return None
 
     @property

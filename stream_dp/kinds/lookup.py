@@ -75,8 +75,8 @@ class LookupPlan(KindPlan):
         return [self.compact.rows, self.compact.key_bytes, self.compact.items_per_user]
 
     @property
-    def strict_rows(self) -> int:
-        """The rows of the table."""
+    def made_up_keys(self) -> int:
+        """As many as the table has rows."""
         return self.compact.rows
 
     def keys_at_worst(self, *, squared: bool) -> Cost:

@@ -132,10 +132,10 @@ def _too_slow(plan: Plan, computing: dict[str, Computing], asked: Sequence[Rate]
 
 
 def _hasty(found: Computing, offset: str) -> str:
-    if found.milliseconds_full is not None:
+    if found.is_constant:
         return (
-            f"view {found.view}: the noise of a window takes {found.milliseconds_full:,.0f} ms, and release.offset is "
-            f"{offset}. Raise release.offset to at least {SHARE} times as much, or make the view smaller."
+            f"view {found.view}: the noise of a window takes {found.milliseconds_a_window:,.0f} ms, and release.offset "
+            f"is {offset}. Raise release.offset to at least {SHARE} times as much, or make the view smaller."
         )
     return (
         f"view {found.view}: release.offset is {offset}, and half of it is enough for fewer than {ADVISED_KEYS:,} keys "

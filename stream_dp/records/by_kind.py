@@ -184,10 +184,10 @@ class LookupRelease(Release):
         Raises:
             StateError: the table is damaged.
         """
-        histogram = _histogram(self.table)
-        if len(item.encode("utf-8", "surrogatepass")) > histogram.key_bytes:
-            return None  # all of these share one answer
         if item not in self._answers:
+            histogram = _histogram(self.table)
+            if len(item.encode("utf-8", "surrogatepass")) > histogram.key_bytes:
+                return None  # all of these share one answer
             self._answers[item] = histogram.lookup(item)
         return self._answers[item]
 

@@ -60,15 +60,13 @@ class Computing(BaseModel):
     microseconds_a_shown_key: float = Field(description="For every one that all audiences are shown.")
     keys_in_time: int = Field(description="How many keys a window may have that takes half of the offset.")
     shown_keys_in_time: int = Field(description="The same if all of them are shown.")
-    milliseconds_full: float | None = Field(
-        None, description="Of a window with as many keys as get noise; null where that is no public number."
-    )
+    is_constant: bool = Field(False, description="True if all windows take the same time.")
 
     def words(self, offset: str) -> str:
         """A sentence for operators; whoever says it knows the offset."""
-        if self.milliseconds_full is not None:
+        if self.is_constant:
             return (
-                f"On this machine, the noise of a window of {self.view} takes {self.milliseconds_full:,.0f} ms, "
+                f"On this machine, the noise of a window of {self.view} takes {self.milliseconds_a_window:,.0f} ms, "
                 f"however many keys the window has. It should be at most half of release.offset ({offset})"
             )
         return (
@@ -80,8 +78,8 @@ class Computing(BaseModel):
 
     def advised(self, offset_ms: int) -> bool:
         """Return True if half of the offset covers what windows usually have."""
-        if self.milliseconds_full is not None:
-            return self.milliseconds_full * SHARE <= offset_ms
+        if self.is_constant:
+            return self.milliseconds_a_window * SHARE <= offset_ms
         return self.keys_in_time >= ADVISED_KEYS
 
 
@@ -108,11 +106,21 @@ def measure(plan: Plan, seconds: float = 0.5) -> list[Computing]:
 
 
 def _measured(plan: Plan, view: ViewPlan, seconds: float) -> Computing:
+    constant = None if view.kind.topics else strict_seconds(view, {})
+    if constant is not None:
+        return Computing(
+            view=view.name,
+            milliseconds_a_window=round(constant * 1e3, 2),
+            microseconds_a_key=0,
+            microseconds_a_shown_key=0,
+            keys_in_time=MOST_SAID,
+            shown_keys_in_time=MOST_SAID,
+            is_constant=True,
+        )
     _timed(plan, view, 1, COMMON)  # whatever is done once in a process
     empty = _least(plan, view, 0, RARE)
     rare, shown = (_seconds_a_key(plan, view, count, empty, seconds / 2) for count in (RARE, COMMON))
     left = plan.slots.offset_ms / 1000 / SHARE - empty
-    full = None if view.kind.topics else strict_seconds(view, {})
     return Computing(
         view=view.name,
         milliseconds_a_window=round(empty * 1e3, 2),
@@ -120,7 +128,6 @@ def _measured(plan: Plan, view: ViewPlan, seconds: float) -> Computing:
         microseconds_a_shown_key=round(shown * 1e6, 2),
         keys_in_time=min(max(0, int(left / rare)), MOST_SAID),
         shown_keys_in_time=min(max(0, int(left / shown)), MOST_SAID),
-        milliseconds_full=None if full is None else round(full * 1e3, 2),
     )
 
 

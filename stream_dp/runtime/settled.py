@@ -41,7 +41,7 @@ from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.ownership import Life, create_owned
 from stream_dp.runtime.kafka.topic_checks import look_at_topics
 from stream_dp.runtime.kafka.topics import Topics, sources_of
-from stream_dp.runtime.strict_time import too_slow
+from stream_dp.runtime.strict_time import never_in_time
 from stream_dp.windows.durations import format_duration, format_time
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
@@ -105,7 +105,7 @@ async def prepare(
     """
     topics, settings = Topics.of(plan), SettingsLog(plan, client)
     now = now_ms()
-    first = first_record(plan, now)
+    first, measured = first_record(plan, now), tuple[str, ...]()
     while True:
         await settings.read()
         known = settings.known
@@ -114,7 +114,8 @@ async def prepare(
         faults = [*await wrong_sources(holding, client), *faults]
         if not known and not backfill and not accept_loss:
             faults += backlog_faults(plan, plan.views.keys(), now)
-        faults = faults or await asyncio.to_thread(too_slow, holding, lists)
+        faults = faults or await asyncio.to_thread(never_in_time, holding, lists, measured)
+        measured = tuple(holding.views)
         if faults:
             raise ConfigError(faults)
         claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now)
@@ -281,7 +282,7 @@ class Adoption:
                 "it ends here, and reads them when it is started again"
             )
         lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
-        faults = faults or await asyncio.to_thread(too_slow, plan, lists)
+        faults = faults or await asyncio.to_thread(never_in_time, plan, lists, former.plan.views.keys())
         if faults:
             raise ConfigError(faults)
         claim = await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id))

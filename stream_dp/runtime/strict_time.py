@@ -6,9 +6,9 @@ could be ready at its slot, a worker refuses the plan. `check` warns earlier, si
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from secrets import token_bytes
+from time import thread_time
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import Fault
@@ -19,6 +19,9 @@ from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
 from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.windows.durations import format_duration
 
+TIMES = 3
+"""A window that takes too long is measured so often, and the least counts: other work only ever adds to it."""
+
 
 def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None:
     """Return the computing seconds of one window of a view, None where they depend on the window's counts.
@@ -27,27 +30,28 @@ def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None
         view: the view.
         lists: its public lists that stand in topics.
     """
-    rows = view.kind.strict_rows
-    if rows is None:
+    keys = view.kind.made_up_keys
+    if keys is None:
         return None
-    counts = {f"{number:0{len(str(rows))}d}": 1 for number in range(rows)}
+    counts = {f"{number:0{len(str(keys))}d}": 1 for number in range(keys)}
     sealing = Sealing(WindowNoise(b"made up", token_bytes(KEY_BYTES)), system_entropy, lists)
-    began = time.thread_time()
+    began = thread_time()
     view.kind.seal(counts, sealing)
-    return time.thread_time() - began
+    return thread_time() - began
 
 
-def too_slow(plan: Plan, lists: Lists) -> list[Fault]:
-    """Return the views of which this machine computes no window before its slot, however soon after it the next is.
+def never_in_time(plan: Plan, lists: Lists, known: Collection[str] = ()) -> list[Fault]:
+    """Return the views of which this machine computes no window within `release.offset` and a slot.
 
     Args:
         plan: the views.
         lists: the public lists that stand in topics.
+        known: definitions of views that are not measured again.
     """
     faults, most_ms = [], plan.slots.offset_ms + plan.slots.every_ms
     for view in plan.newest.values():
-        took = strict_seconds(view, lists.at(view.name, 0))
-        if took is not None and took * 1000 > most_ms:
+        took = 0.0 if view.name in known else _least_seconds(view, lists.at(view.name, 0), most_ms / 1000)
+        if took * 1000 > most_ms:
             words = (
                 f"a window takes {took:.2g} s to compute on this machine, whatever is in it, and release.offset and "
                 f"release.slot leave it {format_duration(most_ms)}: every release would be late; raise "
@@ -55,3 +59,13 @@ def too_slow(plan: Plan, lists: Lists) -> list[Fault]:
             )
             faults.append(Fault(f"views.{view.view}", words))
     return faults
+
+
+def _least_seconds(view: ViewPlan, lists: Mapping[str, KeyList], enough: float) -> float:
+    """Return the least of some measurements; no more of them than it takes to find one that is short enough."""
+    least = strict_seconds(view, lists) or 0.0
+    for _ in range(TIMES - 1):
+        if least <= enough:
+            break
+        least = min(least, strict_seconds(view, lists) or 0.0)
+    return least

@@ -2,7 +2,8 @@
 
 Windows without a key and windows with many follow each other in random order on a worker with the real clock. For each
 release it is written down how long after its slot it was handed to the log. The ranks of both sorts are compared by the
-exact test of Mann and Whitney, which holds whatever the machine does besides.
+exact test of Mann and Whitney. A few windows find a difference that is larger than what the machine does besides; many
+windows (the nightly case) find a smaller one.
 """
 
 from __future__ import annotations
@@ -113,5 +114,5 @@ async def test_how_long_after_its_slot_a_release_leaves_tells_nothing_of_its_win
 async def test_a_release_that_waits_for_what_is_in_it_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = await delays(tmp_path, monkeypatch, 11, wait_s=0.05)
+    late = await delays(tmp_path, monkeypatch, 11, wait_s=0.3)
     assert max(chances(late).values()) < 1 / ONE_IN

@@ -222,7 +222,9 @@ async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_n
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     slow = [Fault("views.pages", "a window takes 5 s to compute")]
-    monkeypatch.setattr("stream_dp.runtime.settled.too_slow", lambda plan, lists: slow if plan.settings > 1 else [])
+    monkeypatch.setattr(
+        "stream_dp.runtime.settled.never_in_time", lambda plan, lists, known: slow if plan.settings > 1 else []
+    )
     await made.apply(2, SHARPER)
     worker = await refusing(made)
     assert (worker.plan.settings, worker.adoption.refusal) == (1, "views.pages: a window takes 5 s to compute")

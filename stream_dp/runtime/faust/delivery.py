@@ -147,8 +147,8 @@ class Carrier:
     async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
         """Do what a step asks for, effect by effect; `Erase`s that follow one another are one.
 
-        Where a step fails its part is ahead of the table, so this worker gives the partition up: nothing more is worked
-        out from what was not stored, whoever asks until the process ends.
+        Where a step fails, memory is ahead of the table. So this worker gives up the partition of that table: whoever
+        asks for it until the process ends meets the same error, and works nothing out from what was not stored.
 
         Args:
             step: the step.
@@ -163,10 +163,10 @@ class Carrier:
         owner = table.owner(partition)
         try:
             await self._carry_out(step, table, partition, owner, threaded)
-        except PartitionLostError:  # its writer is refused already, and whoever asks if it is the owner has to end
+        except PartitionLostError:  # the writer is refused by itself; whoever finds that it is the owner has to end
             raise
-        except BaseException:
-            table.give_up(partition, owner)
+        except BaseException as error:
+            table.give_up(partition, owner, error)
             raise
 
     async def _carry_out(self, step: Step, table: DurableTable, partition: int, owner: Writer, threaded: bool) -> None:

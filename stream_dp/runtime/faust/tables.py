@@ -87,6 +87,7 @@ class DurableTable(Table):
         self._from: dict[int, int] = {}
         """The offset of the claim's row of every claimed partition."""
         self._owned: dict[int, Writer] = {}
+        self._given_up: dict[int, Exception] = {}
 
     # -- ownership --------------------------------------------------------------------------------------------
 
@@ -153,13 +154,21 @@ class DurableTable(Table):
         if not self.is_owner(partition, writer):
             raise self._lost(partition)
 
-    def give_up(self, partition: int, writer: Writer) -> None:
-        """Own a partition no more, until the next rebalance, unless there was one since."""
+    def give_up(self, partition: int, writer: Writer, why: BaseException) -> None:
+        """Own a partition no more, until the next rebalance, unless there was one since.
+
+        Args:
+            partition: the partition.
+            writer: the owner who gives it up.
+            why: what others who ask for the owner meet as well, so that whichever ends the process tells the cause.
+        """
         if self.is_owner(partition, writer):
             del self._owned[partition]
+            if isinstance(why, Exception):
+                self._given_up[partition] = why
 
-    def _lost(self, partition: int) -> PartitionLostError:
-        return lost(TP(self.changelog_topic.get_topic_name(), partition))
+    def _lost(self, partition: int) -> Exception:
+        return self._given_up.get(partition) or lost(TP(self.changelog_topic.get_topic_name(), partition))
 
     async def renew(self) -> None:
         """Keep the claims known to the broker and to the partitions' leaders, which forget within a day or a week.
@@ -187,6 +196,7 @@ class DurableTable(Table):
         self._claimed.clear()
         self._from.clear()
         self._owned.clear()
+        self._given_up.clear()
         await asyncio.gather(*(writer.close() for writer in writers))
 
     # -- rows -------------------------------------------------------------------------------------------------

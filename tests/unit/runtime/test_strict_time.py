@@ -24,7 +24,7 @@ SECONDS = 5
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every window takes so long."""
     ticks = count(step=SECONDS)
-    monkeypatch.setattr("stream_dp.runtime.strict_time.time.thread_time", lambda: next(ticks))
+    monkeypatch.setattr("stream_dp.runtime.strict_time.thread_time", lambda: next(ticks))
 
 
 def started(name: str, offset: str) -> tuple[Plan, MemoryLog]:
@@ -66,8 +66,8 @@ def test_check_warns_where_a_window_takes_more_than_half_of_the_offset(
     (view,) = plan.views
     measured = Computing(
         view=view,
-        milliseconds_a_window=1,
-        milliseconds_full=took_ms,
+        milliseconds_a_window=took_ms,
+        is_constant=True,
         microseconds_a_key=1,
         microseconds_a_shown_key=1,
         keys_in_time=0,
@@ -83,7 +83,7 @@ def test_check_warns_where_a_window_takes_more_than_half_of_the_offset(
 
 
 def test_the_made_up_window_is_a_full_one() -> None:
-    rows = {name: [view.kind.strict_rows for view in started(name, "0s")[0].views.values()] for name in STRICT}
+    rows = {name: [view.kind.made_up_keys for view in started(name, "0s")[0].views.values()] for name in STRICT}
     assert rows == {"catalogue strict": [0], "histogram strict": [101], "lookup": [101]}
 
 
