@@ -165,7 +165,7 @@ class Carrier:
             await self._carry_out(step, table, partition, owner, threaded)
         except PartitionLostError:  # the writer is refused by itself; whoever finds that it is the owner has to end
             raise
-        except BaseException as error:
+        except Exception as error:
             table.give_up(partition, owner, error)
             raise
 

@@ -154,7 +154,7 @@ class DurableTable(Table):
         if not self.is_owner(partition, writer):
             raise self._lost(partition)
 
-    def give_up(self, partition: int, writer: Writer, why: BaseException) -> None:
+    def give_up(self, partition: int, writer: Writer, why: Exception) -> None:
         """Own a partition no more, until the next rebalance, unless there was one since.
 
         Args:
@@ -164,8 +164,7 @@ class DurableTable(Table):
         """
         if self.is_owner(partition, writer):
             del self._owned[partition]
-            if isinstance(why, Exception):
-                self._given_up[partition] = why
+            self._given_up[partition] = why
 
     def _lost(self, partition: int) -> Exception:
         return self._given_up.get(partition) or lost(TP(self.changelog_topic.get_topic_name(), partition))

@@ -266,6 +266,28 @@ async def test_effect_that_fails_ends_the_step_and_every_later_one_of_the_partit
     assert dict(table.rows(1).scan(b"a", b"z")) == {b"d": b"3"}
 
 
+async def test_a_step_that_is_cancelled_leaves_its_partition_to_whoever_goes_on(worker: Worker) -> None:
+    """As Faust cancels agents in a rebalance, which may already have given the partition back."""
+    begun, table = asyncio.Event(), worker.tables[COUNTS]
+
+    def step() -> Step:
+        yield Send([Message(worker.host.topics.orders, b"a", b"1", 0)])
+
+    async def waiting(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(worker.host.carry_out(step(), table, 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.host, "send", waiting)
+        await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await worker.host.carry_out(step(), table, 0)
+    assert [record.key for record in orders(worker, 0)] == [b"a"]
+
+
 async def test_a_step_that_a_successor_refused_ends_the_worker_whoever_asked_for_it(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
