@@ -31,7 +31,6 @@ from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import Database
-from stream_dp.runtime.strict_time import strict_seconds
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.encoding import bucket_of, encode
 from stream_dp.windows.merging import Partial
@@ -56,10 +55,10 @@ class Computing(BaseModel):
 
     view: str
     milliseconds_a_window: float = Field(description="However many keys it has.")
-    microseconds_a_key: float = Field(description="For every distinct key of a window.")
-    microseconds_a_shown_key: float = Field(description="For every one that all audiences are shown.")
-    keys_in_time: int = Field(description="How many keys a window may have that takes half of the offset.")
-    shown_keys_in_time: int = Field(description="The same if all of them are shown.")
+    microseconds_a_key: float = Field(0, description="For every distinct key of a window.")
+    microseconds_a_shown_key: float = Field(0, description="For every one that all audiences are shown.")
+    keys_in_time: int = Field(MOST_SAID, description="How many keys a window may have that takes half of the offset.")
+    shown_keys_in_time: int = Field(MOST_SAID, description="The same if all of them are shown.")
     is_constant: bool = Field(False, description="True if all windows take the same time.")
 
     def words(self, offset: str) -> str:
@@ -106,17 +105,9 @@ def measure(plan: Plan, seconds: float = 0.5) -> list[Computing]:
 
 
 def _measured(plan: Plan, view: ViewPlan, seconds: float) -> Computing:
-    constant = None if view.kind.topics else strict_seconds(view, {})
-    if constant is not None:
-        return Computing(
-            view=view.name,
-            milliseconds_a_window=round(constant * 1e3, 2),
-            microseconds_a_key=0,
-            microseconds_a_shown_key=0,
-            keys_in_time=MOST_SAID,
-            shown_keys_in_time=MOST_SAID,
-            is_constant=True,
-        )
+    if view.kind.made_up_keys is not None and not view.kind.topics:
+        full = _least(plan, view, view.kind.made_up_keys, RARE)
+        return Computing(view=view.name, milliseconds_a_window=round(full * 1e3, 2), is_constant=True)
     _timed(plan, view, 1, COMMON)  # whatever is done once in a process
     empty = _least(plan, view, 0, RARE)
     rare, shown = (_seconds_a_key(plan, view, count, empty, seconds / 2) for count in (RARE, COMMON))

@@ -28,7 +28,7 @@ def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None
 
     Args:
         view: the view.
-        lists: its public lists that stand in topics.
+        lists: the view's public lists that are kept in topics, by topic.
     """
     keys = view.kind.made_up_keys
     if keys is None:
@@ -41,12 +41,12 @@ def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None
 
 
 def never_in_time(plan: Plan, lists: Lists, known: Collection[str] = ()) -> list[Fault]:
-    """Return the views of which this machine computes no window within `release.offset` and a slot.
+    """Return a fault for each view whose windows take longer here than `release.offset` plus one slot.
 
     Args:
         plan: the views.
-        lists: the public lists that stand in topics.
-        known: definitions of views that are not measured again.
+        lists: the public lists that are kept in topics.
+        known: names of view definitions that were measured before; they are passed over.
     """
     faults, most_ms = [], plan.slots.offset_ms + plan.slots.every_ms
     for view in plan.newest.values():

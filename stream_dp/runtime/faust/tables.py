@@ -88,6 +88,7 @@ class DurableTable(Table):
         """The offset of the claim's row of every claimed partition."""
         self._owned: dict[int, Writer] = {}
         self._given_up: dict[int, Exception] = {}
+        """Why a step of a partition failed; whoever asks for the partition meets it again."""
 
     # -- ownership --------------------------------------------------------------------------------------------
 

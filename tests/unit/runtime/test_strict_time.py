@@ -64,15 +64,7 @@ def test_check_warns_where_a_window_takes_more_than_half_of_the_offset(
     """And says nothing of a number of keys, which changes nothing."""
     plan, _ = started("lookup", "4s")
     (view,) = plan.views
-    measured = Computing(
-        view=view,
-        milliseconds_a_window=took_ms,
-        is_constant=True,
-        microseconds_a_key=1,
-        microseconds_a_shown_key=1,
-        keys_in_time=0,
-        shown_keys_in_time=0,
-    )
+    measured = Computing(view=view, milliseconds_a_window=took_ms, is_constant=True)
     monkeypatch.setattr("stream_dp.operations.check.measure", lambda plan: [measured])
     monkeypatch.setattr("stream_dp.operations.check.rates", lambda plan, found: [])
     said = [words for words in check_plan(plan).on_this_machine if words.startswith(f"view {view}: ")]
