@@ -19,7 +19,6 @@ from tests.browser import air
 from tests.browser.conftest import PATIENCE_MS, serious_faults
 from tests.browser.gateway_double import STATIC
 from tests.browser.served_console import Served, served
-from tests.support.chosen import ordinarily
 
 pytestmark = pytest.mark.browser
 STANDARD = '[id="tune-levels.standard.epsilon"]'
@@ -160,6 +159,7 @@ def test_error_and_price_move_with_sliders_and_a_plan_is_agreed_to(visit: Open, 
     assert not [url for url in asked if "/views" in url or "/windows" in url]
 
 
+@pytest.mark.slow
 def test_a_fault_is_shown_at_its_slider_in_the_words_of_check(visit: Open, console: Served) -> None:
     page = visit(console)
     choose(page, "small-places")
@@ -193,6 +193,7 @@ def test_one_question_at_a_time_and_answers_of_former_ones_are_dropped(visit: Op
     assert "±60" in text(page, "#tiles")
 
 
+@pytest.mark.slow
 def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: Open, console: Served) -> None:
     page = visit(console)
     move(page, STANDARD, -1)
@@ -327,7 +328,8 @@ def test_token_unknown_and_revoked(visit: Open, console: Served) -> None:
     assert "planes" not in page.content()
 
 
-@pytest.mark.parametrize("width", ordinarily(1, [320, 390]))
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [320, 390])
 def test_no_sideways_scrolling_on_narrow_screens(visit: Open, console: Served, width: int) -> None:
     page = visit(console, viewport={"width": width, "height": 700}, color_scheme="dark")
     for summary in page.query_selector_all("summary"):

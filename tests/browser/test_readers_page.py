@@ -118,6 +118,7 @@ def test_states_in_words(visit: Open, double: Double) -> None:
     assert "There is nothing here that you may read" in main(visit("public/secret", wait=".card"))
 
 
+@pytest.mark.slow
 def test_kinds_in_words(visit: Open, double: Double) -> None:
     for one in double.views["public"]["carriers"]["records"]:
         one["complete"] = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+import pytest
+
 from stream_dp.accounting import Cost
 from stream_dp.config.planner import load_plan
 from stream_dp.operations.check import check_plan
@@ -61,6 +63,7 @@ async def test_the_views_of_the_document_show_frequent_terms_and_answer_for_ever
     assert ledger.spent == Cost(Fraction(3), Fraction(0))
 
 
+@pytest.mark.slow
 def test_the_budget_of_the_document_pays_for_every_window() -> None:
     checked = check_plan(load_plan(DOCUMENT, {}))
     assert [one.lasts for one in checked.audiences] == ["31d", "31d"]

@@ -1,9 +1,8 @@
-"""Docstrings say in their first line what the thing does or is, and no two classes have one name."""
+"""Docstrings say in their first line what the thing does or is."""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -75,12 +74,3 @@ def test_an_indirect_first_line_is_found_wherever_it_stands() -> None:
     source = '"""What it is."""\nA = 1\n"""How many."""\nclass B:\n    """Right."""\n    c: int\n    """Whether."""\n'
     more = '    d: int\n    """Which of them."""\n    def e(self):\n        """What it does."""\n'
     assert indirect(source + more) == [1, 3, 9, 11]
-
-
-def test_no_two_classes_of_the_finished_packages_have_one_name() -> None:
-    found = defaultdict(list)
-    for path in files(*DONE):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(path.relative_to(PACKAGE).as_posix())
-    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}

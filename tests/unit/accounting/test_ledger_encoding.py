@@ -28,7 +28,7 @@ def reservations(ledger: Ledger) -> list[tuple[str, bytes]]:
     return [(call, encode_cost(cost)) for call, cost in ledger.reserved.items()]
 
 
-@settings(derandomize=True, max_examples=80, deadline=None)
+@settings(derandomize=True, max_examples=40, deadline=None)
 @given(NAMED, NAMED, NAMED)
 def test_decoding_returns_what_was_encoded(
     views: dict[str, Cost], reserved: dict[str, Cost], readers: dict[str, Cost]

@@ -105,6 +105,7 @@ def test_the_search_finds_a_page_and_the_browser_asks_no_other_host(site: Path) 
     assert [url for url in asked if not url.startswith((here, "data:"))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_page_has_the_lists_tables_and_marks_of_its_document(site: Path, document: str) -> None:
     """Site and repository read Markdown differently: lists without an empty line before them, asterisks in formulas."""

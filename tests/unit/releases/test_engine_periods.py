@@ -163,7 +163,7 @@ def ended(former: Plan, point: int) -> Desk | None:
     return None
 
 
-@every(2)
+@every(4)
 @changed
 def test_a_crash_around_the_first_reservation_leaves_the_former_promise_or_nothing_of_it(
     former: Plan, latter: Plan, step: int
