@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded
 from stream_dp.records.by_kind import HistogramRelease, LookupRelease, PureTopKRelease
-from stream_dp.records.models import Release
+from stream_dp.records.models import Account, PrivacyCost, Release
 from stream_dp.records.table import COLUMNS, Row, arrow_table, interval
 from stream_dp.windows.durations import format_time, parse_moment
 
@@ -266,12 +266,13 @@ def _wider(half_width: int, together: int) -> int:
 
 def ledgers(boards: Iterable[Board]) -> bytes:
     """Return by ledger and period the budget, and the largest loss that records of the audience name."""
-    found: dict[tuple[str, int], Any] = {}
+    found: dict[tuple[str, int], tuple[Account, PrivacyCost]] = {}
     for board in boards:
-        for key, (account, loss) in board.ledgers.items():
-            known = found.get(key)
-            if known is None or loss.cost.epsilon > known[1].cost.epsilon:
-                found[key] = account, loss
+        for key, value in board.ledgers.items():
+            record = decoded(value)
+            loss = record.privacy.period
+            if key not in found or not loss.cost <= found[key][1].cost:
+                found[key] = record.ledger, loss
     listed = [
         {
             "ledger": account.name,

@@ -23,6 +23,8 @@ LIST_SECONDS = 30.0
 ASK_SECONDS = 5.0
 """Time between two questions to the broker, which show whether it answers."""
 WAIT_SECONDS = 2.0
+CHECKED_AT_ONCE = 20
+"""Windows that are read in full between two turns of the event loop."""
 LOG = logging.getLogger("stream_dp.gateway")
 
 Connect = Callable[[], AbstractAsyncContextManager[Client]]
@@ -73,12 +75,21 @@ class BoardReader:
                         board.loaded()
             self.boards.started, self.boards.silent = True, False
             following = asyncio.create_task(self._take(client.follow(topics, since=self._places())))
+            checking = asyncio.create_task(self._check())
             try:
                 await self._watch(client, following)
             finally:
-                following.cancel()
-                with suppress(asyncio.CancelledError, StreamDPError, KafkaError):
-                    await following
+                for task in (following, checking):
+                    task.cancel()
+                    with suppress(asyncio.CancelledError, StreamDPError, KafkaError):
+                        await task
+
+    async def _check(self) -> None:
+        """Read what was loaded in full, while requests are answered."""
+        for board in list(self.boards):
+            for checked, _ in enumerate(board.check()):
+                if checked % CHECKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     async def _watch(self, client: Client, following: asyncio.Task[None]) -> None:
         """Ask the broker now and then; return when other topics are there than those that are followed."""

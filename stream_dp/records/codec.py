@@ -159,6 +159,8 @@ class Outline(msgspec.Struct, frozen=True):
     edition: int
     revision: int
     window: OutlinedWindow
+    ledger: OutlinedLedger
+    part: dict[str, int] | None = None
 
 
 def _typed(data: bytes) -> Versioned:
@@ -168,10 +170,17 @@ def _typed(data: bytes) -> Versioned:
 
 
 class OutlinedWindow(msgspec.Struct, frozen=True):
-    """The window a record is about."""
+    """The window a record is about, or the period of its ledger."""
 
     start_ms: int
     end_ms: int
+
+
+class OutlinedLedger(msgspec.Struct, frozen=True):
+    """The ledger that a record is charged to."""
+
+    name: str
+    period: OutlinedWindow
 
 
 def outline(data: bytes) -> Outline | None:

@@ -41,13 +41,13 @@ class Joiner:
             return record
         window = record.view, record.audience, record.window.start_ms, record.window.end_ms
         if record.part is None:
-            self._forget(window, record.revision)
+            self.settle(window, record.revision)
             return record
         parts = self._windows.setdefault(window, {}).setdefault(record.revision, {})
         parts[record.part.number] = record
         if len(parts) < record.part.of:
             return None
-        self._forget(window, record.revision)
+        self.settle(window, record.revision)
         items = tuple(item for _, part in sorted(parts.items()) for item in part.items)
         return record.model_copy(update={"items": items, "part": None})
 
@@ -57,7 +57,7 @@ class Joiner:
             if window[:3] == (view, audience, start_ms) and end_ms in (None, window[3]):
                 del self._windows[window]
 
-    def _forget(self, window: _Window, revision: int) -> None:
+    def settle(self, window: _Window, revision: int) -> None:
         """Let go of the parts of a revision that is whole, and of those that it replaces."""
         later = {number: parts for number, parts in self._windows.pop(window, {}).items() if number > revision}
         if later:

@@ -192,6 +192,22 @@ def test_a_record_that_cannot_be_read_is_passed_over(release: Make) -> None:
     assert (board.unreadable, board.offset, len(board.cells)) == (1, 1, 1)
 
 
+def test_a_loaded_record_of_which_only_the_outline_is_right_is_dropped_when_it_is_read_in_full(release: Make) -> None:
+    (_, key, value), right = rows_of(release({"home": 40}), release({"home": 41}, day=1))
+    assert value is not None
+    damaged = value.replace(b'"level"', b'"levels"')
+    board = board_of([(0, key, damaged), right])
+    board.loaded()
+    assert (board.unreadable, len(board.cells)) == (0, 2)
+    assert len(list(board.check())) == 2
+    assert (board.unreadable, list(board.cells), board.order) == (1, [(DAY_MS, 2 * DAY_MS)], [(DAY_MS, 2 * DAY_MS)])
+    assert board.bytes_held == sum(cell.size for cell in board.cells.values())
+    assert list(board.check()) == []
+    assert board.take(key, damaged, 2, 0) is None
+    assert board.unreadable == 2
+    assert board.take(key, value, 3, 0) == (0, DAY_MS)
+
+
 def test_a_board_that_is_made_anew_closes_the_streams_of_the_former(release: Make) -> None:
     told: list[str] = []
     boards = Boards()
