@@ -19,7 +19,8 @@ from stream_dp.releases.rows import OUTBOX, PROMISE, TABLE
 from stream_dp.runtime.faust import transport
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
-from stream_dp.testing import Application, Event, Raw, Watermark, count_script, plan_from
+from stream_dp.testing import Application, Event, Raw, Watermark, plan_from
+from tests.support.oracle import count_script
 from tests.support.totals import stored_totals_of
 from tests.support.views import only_view, oracle_bytes, start_of
 
