@@ -155,7 +155,7 @@ class Promise(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class PeriodRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What a period began with."""
+    """Budget that a period began with: its promise, and the part of it that is kept for each view."""
 
     promise: Promise
     kept: dict[str, bytes]
