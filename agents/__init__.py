@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from stream_dp.control.grant_records import decode_order, encode_order, grant_key
+from stream_dp.control.grant_records import Order, grant_key
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES
 from stream_dp.windows.effects import Increment
+from stream_dp.windows.encoding import decode, encode
 
 
 async def ingest(stream: Any, host: Host) -> None:
@@ -58,7 +59,7 @@ async def sharpen(stream: Any, host: Host) -> None:
         for value in chunk.values:
             if value is not None:
                 take = partial(ReleaseEngine.order, now_ms=host.clock_ms())
-                await host.engage(chunk.partition, take, decode_order(value))
+                await host.engage(chunk.partition, take, decode(Order, value))
 
 
 async def control(stream: Any, host: Host) -> None:
@@ -68,7 +69,7 @@ async def control(stream: Any, host: Host) -> None:
         for record in chunk.records:
             order = host.order(record)
             if order is not None:
-                await host.send(host.fan_out(grant_key(order.audience, order.id), encode_order(order)))
+                await host.send(host.fan_out(grant_key(order.audience, order.id), encode(order)))
                 host.counters.add(Increment("grants", 1))
 
 

@@ -21,11 +21,11 @@ from hashlib import blake2b
 from typing import Annotated, Literal
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from stream_dp.config.file_schema import NO_LEVEL
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.errors import ConfigError, Fault
 from stream_dp.windows.durations import parse_time
 
 GRANT = b"grant/"
@@ -67,20 +67,6 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     def time_ms(self) -> int:
         """When it is, or was, carried out."""
         return self.given_ms if self.at_ms is None else self.at_ms
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownGrant:
-    """A record under a grant's key that is no grant of this plan; of what it says nothing is kept.
-
-    Attributes:
-        offset: where it stands in the control topic.
-    """
-
-    offset: int
-
-    def __str__(self) -> str:
-        return f"control record {self.offset} is not a grant that this configuration knows; it is passed over"
 
 
 def _time(value: str) -> str:
@@ -162,6 +148,9 @@ class Withdrawal(BaseModel):
     type: Literal["withdrawal"] = "withdrawal"
 
 
+_RECORD: TypeAdapter[Grant | Withdrawal] = TypeAdapter(Grant | Withdrawal)
+
+
 def grant_id(audience: str, scope: Scope, at_ms: int | None) -> str:
     """Return the id of a grant; another one with this id has the same audience, scope and time."""
     text = msgspec.msgpack.encode((audience, scope, at_ms))
@@ -180,7 +169,7 @@ def grant_key(audience: str, name: str) -> bytes:
 
 def check_grant(
     key: bytes | None, value: bytes | None, offset: int, plan: Plan, life: int = 1, given_ms: int = 0
-) -> Order | UnknownGrant | None:
+) -> Order | None:
     """Return the order that a control record gives.
 
     Args:
@@ -192,46 +181,24 @@ def check_grant(
         given_ms: when it was written.
 
     Returns:
-        The order that it gives, or why it gives none; None for a tombstone and for what is about something else.
+        The order that it gives; None for a tombstone and for what is about something else.
+
+    Raises:
+        ConfigError: it is no grant of this plan; of what it says nothing is repeated.
     """
     if key is None or value is None or not key.startswith(GRANT):
         return None
     number = (life - 1 << _OFFSET_BITS) + offset
     try:
-        if withdrawn := _withdrawn(key, value):
-            return Order(number, withdrawn[0], None, given_ms=given_ms, id=withdrawn[1])
-        grant = Grant.model_validate_json(value)
-        grant.check(plan)
-    except (ValidationError, ConfigError):
-        return UnknownGrant(offset)
-    return Order(number, grant.audience, grant.level, grant.scope, grant.at_ms, given_ms, grant.id)
-
-
-def _withdrawn(key: bytes, value: bytes) -> tuple[str, str] | None:
-    """The audience and the id of a grant that a record withdraws, None if it withdraws none."""
-    try:
-        Withdrawal.model_validate_json(value)
-        audience, _, name = key.removeprefix(GRANT).decode().partition("/")
-    except (ValidationError, UnicodeDecodeError):
-        return None
-    return audience, name
-
-
-def encode_order(order: Order) -> bytes:
-    """An order as it travels to the partitions."""
-    return msgspec.msgpack.encode(order)
-
-
-def decode_order(value: bytes) -> Order:
-    """The inverse of `encode_order`.
-
-    Raises:
-        StateError: not an order.
-    """
-    try:
-        return msgspec.msgpack.decode(value, type=Order)
-    except msgspec.DecodeError:
-        raise StateError("a record of the orders topic is not an order") from None
+        found = _RECORD.validate_json(value)
+        if isinstance(found, Withdrawal):
+            audience, _, name = key.removeprefix(GRANT).decode().partition("/")
+            return Order(number, audience, None, given_ms=given_ms, id=name)
+        found.check(plan)
+    except (ValidationError, ConfigError, UnicodeDecodeError):
+        words = f"control record {offset} is not a grant that this configuration knows; it is passed over"
+        raise ConfigError(words) from None
+    return Order(number, found.audience, found.level, found.scope, found.at_ms, given_ms, found.id)
 
 
 def _ms(time: str | None) -> int | None:

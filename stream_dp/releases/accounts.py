@@ -57,7 +57,7 @@ from stream_dp.config.shares import Shares, most_of
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases.pieces import stored_table
-from stream_dp.releases.rows import LEDGER, PROMISE, RESERVATION, SHARES, Call, Change, WindowRow, stored_window
+from stream_dp.releases.rows import LEDGER, PROMISE, RESERVATION, Call, Change, WindowRow, stored_window
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.encoding import after, decode, encode, moment, moment_at
 from stream_dp.windows.shapes.shape import Interval
@@ -126,11 +126,11 @@ class Booking:
     shares: Mapping[str, Cost] = field(default_factory=dict)
 
 
-class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class Promise(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """Promise of a ledger in a period. It is in effect until the period ends, whatever is configured since.
 
-    Caps have to be fixed before the first draw (`accounting.ledger`), so this row is written before the first
-    reservation, and all records of the period print it.
+    Caps have to be fixed before the first draw (`accounting.ledger`), so it is stored before the first reservation, and
+    all records of the period print it.
     """
 
     epsilon: Rational
@@ -154,11 +154,12 @@ class PromiseRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), parts=parts)
 
 
-class SharesRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Budget kept for each view when a period began (`config.shares`): stored with its `PromiseRow`."""
+class PeriodRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Budget that a period began with: its promise, and the part of it that is kept for each view."""
 
+    promise: Promise
     kept: dict[str, bytes]
-    """By view, the encoded cost."""
+    """By view, the encoded cost of what is kept for it (`config.shares`)."""
 
 
 def ledger_key(view: ViewPlan, start_ms: int) -> bytes:
@@ -184,13 +185,8 @@ def period_of(ledger: bytes) -> Interval:
 
 
 def promise_key(ledger: bytes) -> bytes:
-    """The row of what a period promises, by the key of its ledger."""
+    """The row of what a period promises, and keeps for each view, by the key of its ledger."""
     return PROMISE + ledger[len(LEDGER) :]
-
-
-def shares_key(ledger: bytes) -> bytes:
-    """The row of what is kept for the views in a period, by the key of its ledger."""
-    return SHARES + ledger[len(LEDGER) :]
 
 
 def reservation_key(ledger: bytes, call: str) -> bytes:
@@ -201,26 +197,15 @@ def reservation_key(ledger: bytes, call: str) -> bytes:
 def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[Change]:
     """Return the rows of a reservation: the ledger comes first, so that no reservation is stored without one.
 
-    Before the first of a period stand its promise and its shares.
+    Before the first of a period stands its `PeriodRow`.
     """
     return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
 
 
-def shares_row(key: bytes, shares: Shares) -> Change:
-    """Return the row of what a period keeps for each view."""
-    return shares_key(key), encode(SharesRow({name: encode_cost(cost) for name, cost in sorted(shares.kept.items())}))
-
-
-def _beside(key: bytes, rows: Rows, what: str) -> bytes:
-    """Return a row that is stored before a ledger.
-
-    Raises:
-        StateError: it is not stored.
-    """
-    stored = rows.get(key)
-    if stored is None:
-        raise StateError(f"a ledger is stored, and not what its period {what}")
-    return stored
+def period_row(key: bytes, promise: Promise, shares: Shares) -> Change:
+    """Return the row of what a period promises, and keeps for each view."""
+    kept = {name: encode_cost(cost) for name, cost in sorted(shares.kept.items())}
+    return promise_key(key), encode(PeriodRow(promise, kept))
 
 
 def charged_rows(key: bytes, ledger: Ledger) -> list[Change]:
@@ -424,13 +409,17 @@ class Accounts:
         return changed
 
     def _promise(self, view: ViewPlan, key: bytes) -> list[Change]:
-        """Return the rows that a period begins with; none where it has begun."""
+        """Return the row that a period begins with; none where it has begun."""
         if key in self._begun:
             return []
-        return [(promise_key(key), encode(PromiseRow.of(view.ledger))), shares_row(key, self._shared(key, view))]
+        return [period_row(key, Promise.of(view.ledger), self._shared(key, view))]
 
     def load(self, rows: Rows) -> Iterator[Effect]:
-        """Drop or charge what was reserved when the process ended, and take the ledgers into memory."""
+        """Drop or charge what was reserved when the process ended, and take the ledgers into memory.
+
+        Raises:
+            StateError: a row is damaged, or not stored beside its ledger.
+        """
         stored = [*rows.scan(LEDGER, after(LEDGER)), *rows.scan(RESERVATION, after(RESERVATION))]
         for key, ledger in read_ledgers(stored).items():
             ended = reservation_key(key, ledger.last)  # a crash between the rows of `charged_rows` left it there
@@ -441,13 +430,14 @@ class Accounts:
         for plan in {view.ledger.fingerprint: view.ledger for view in self._views.values()}.values():
             for key in [key for key in self._ledgers if key.startswith(LEDGER + plan.fingerprint)]:
                 period, budget = period_of(key), self._ledgers[key].budget
-                promise = decode(PromiseRow, _beside(promise_key(key), rows, "promises"))
-                self._begun[key] = promise.plan(plan, period, budget)
-                begun_with = decode(SharesRow, _beside(shares_key(key), rows, "keeps for each view"))
+                if (beside := rows.get(promise_key(key))) is None:
+                    raise StateError("a ledger is stored, and not what its period promises and keeps for each view")
+                begun_with = decode(PeriodRow, beside)
+                self._begun[key] = begun_with.promise.plan(plan, period, budget)
                 kept = {name: decode_cost(value) for name, value in begun_with.kept.items()}
                 shares = self._shares[key] = self._stored(key, budget, kept)
                 if shares.kept != kept:  # for good: what is free may be taken, and nobody gets it back
-                    yield Commit([shares_row(key, shares)])
+                    yield Commit([period_row(key, begun_with.promise, shares)])
 
     def _settled(self, key: bytes, ledger: Ledger, changes: list[Change], rows: Rows) -> Ledger:
         """A ledger without the reservations that are about a configured view, and what that changes."""

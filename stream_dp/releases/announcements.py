@@ -106,7 +106,10 @@ class Announcements:
                 key = ANNOUNCED + text(view.name) + bucket_number(edition.number) + audience.encode()
                 was = stored.get(key)
                 if audience in view.audiences or audience in edition.audiences:
-                    topic, value = self._destinations.release(view.view, audience), _bytes(view, edition, audience)
+                    topic, value = (
+                        self._destinations.release(view.view, audience),
+                        encode_record(view_record(view, edition, audience)),
+                    )
                     is_sent = was is not None and was.sent and was.value == value
                     public = view_key(view.view, audience, edition.number)
                     found[key] = AnnouncedRow(topic, public, value, is_sent, until_ms)
@@ -142,10 +145,6 @@ def settled_announcements(published: Mapping[bytes, AnnouncedRow], rows: Rows) -
 
 
 # -- content ------------------------------------------------------------------------------------------------------
-
-
-def _bytes(view: ViewPlan, edition: Edition, audience: str) -> bytes:
-    return encode_record(view_record(view, edition, audience))
 
 
 def view_record(view: ViewPlan, edition: Edition, audience: str) -> ViewRecord:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -111,20 +111,6 @@ class SharpeningRequest(NamedTuple):
             row.refused_grants[self.audience] = self.grant
         else:
             row.declined[self.audience] = sorted({*row.declined.get(self.audience, ()), self.level})
-
-
-class SharpeningRequests(Protocol):
-    """Who asks."""
-
-    @property
-    def waits(self) -> bool:
-        """True if there may be a request, or progress to store."""
-
-    def requests(self) -> Iterator[tuple[SharpeningRequest, WindowRow]]:
-        """Yield the requests, each with the stored row of its window; those that are taken are run at once."""
-
-    def progress(self) -> list[Change]:
-        """The rows to store behind the requests that were taken."""
 
 
 class _Candidate(NamedTuple):

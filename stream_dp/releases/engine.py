@@ -24,7 +24,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
 from stream_dp.exact.bits import Entropy
 from stream_dp.releases.announcements import ANNOUNCEMENT_MS, Announcements
-from stream_dp.releases.clearances import SharpeningRequests
+from stream_dp.releases.clearances import Clearances
 from stream_dp.releases.expiry import Retention
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import NOTHING_LOST, UNPUBLISHED, LostCounts, Published
@@ -96,7 +96,7 @@ class ReleaseEngine:
         self._announcements = Announcements(state, destinations)
         self._unlocks = Unlocks(state)
         self._leftover = Leftover(state)
-        self._requests: list[SharpeningRequests] = [state.clearances, self._unlocks, self._leftover]
+        self._requests: list[Clearances | Unlocks | Leftover] = [state.clearances, self._unlocks, self._leftover]
 
     @property
     def views(self) -> Collection[ViewPlan]:
@@ -161,7 +161,7 @@ class ReleaseEngine:
         if newest is not None and mark.next_ms <= newest[0]:  # a crash left out what stands behind its row
             start, row = newest
             yield Commit(state.advance(view.at(start), start, publishes_window=row.publishes_window))
-        self._retention.begin(view, mark.next_ms if oldest is None else oldest)
+        self._retention.oldest[view.name] = mark.next_ms if oldest is None else oldest
         buckets, due = BUCKET + text(view.name), window_key(BUCKET, view.name, mark.next_ms)
         until = after(buckets) if view.until_ms is None else max(due, window_key(BUCKET, view.name, view.until_ms))
         nobodys = [*rows.scan(buckets, due), *rows.scan(until, after(buckets))]

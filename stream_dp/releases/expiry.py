@@ -53,18 +53,14 @@ class Retention:
     """Retention of one partition: finds the windows that are past it.
 
     Attributes:
-        oldest: by view, no window before this one has still to be marked.
+        oldest: by view, no window before this one has still to be marked; the first stored one, as the engine sets it.
     """
 
     def __init__(self, state: PartitionState, destinations: Destinations) -> None:
-        """Set up the retention; it knows of the windows of a view behind `begin`."""
+        """Set up the retention; it knows of the windows of a view once `oldest` has it."""
         self._state = state
         self._destinations = destinations
         self.oldest: dict[str, int] = {}
-
-    def begin(self, view: ViewPlan, oldest_ms: int) -> None:
-        """Take note of the first stored window of a view that is not marked, the next one if there is none."""
-        self.oldest[view.name] = oldest_ms
 
     def is_over(self, view: ViewPlan) -> bool:
         """Return True if a window of the view may have to be marked."""

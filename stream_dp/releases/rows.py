@@ -8,8 +8,7 @@
 | `t` view, start, part | `pieces.TableRow`: noisy integers of a released window |
 | `o` view, start, departure, place | `pieces.RecordRow`: a record that is still to be published |
 | `w` view, start | `WindowRow`: who has what of a window, and how many records are still to be published |
-| `p` population, period | `accounts.PromiseRow`: the budget that the period began with |
-| `s` population, period | `accounts.SharesRow`: what of it was kept for each view when the period began |
+| `p` population, period | `accounts.PeriodRow`: the budget that the period began with, and what each view keeps |
 | `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
 | `r` population, period, call | what is reserved for a `Call` |
 | `i` view, edition, audience | `announcements.AnnouncedRow`: the record of a view, and whether it was published |
@@ -39,7 +38,7 @@ from stream_dp.windows.views import view_of
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
-UNLOCK, LEFTOVER, SHARES, ANNOUNCED = b"u", b"y", b"s", b"i"
+UNLOCK, LEFTOVER, ANNOUNCED = b"u", b"y", b"i"
 
 Change = tuple[bytes, bytes | None]
 """A row to store, or to delete."""

@@ -106,7 +106,7 @@ T = TypeVar("T", bound=_Step | _Run)
 
 
 class _ByTime(ABC, Generic[T]):
-    """Sharper releases that become due as time goes on, view by view; implements `SharpeningRequests`."""
+    """Sharper releases that become due as time goes on, view by view; they ask as `Clearances` do."""
 
     def __init__(self, state: PartitionState) -> None:
         """Set them up for the views of a partition; `load` makes them ready."""

@@ -57,6 +57,7 @@ class Clock:
     Attributes:
         bound_ms: how far the two may be apart; None: they are not compared.
         is_wrong: whether they are further apart, as `check` found last.
+        steady_ms: the clock that is never set: for `learn`, read before records are sent.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Clock:
         self.bound_ms = bound_ms
         self.is_wrong = False
         self._own_ms = own_ms
-        self._steady_ms = steady_ms
+        self.steady_ms = steady_ms
         self._starts = _NONE
         """By partition of the ticks topic: what the clock of its leader showed when the steady clock was at 0."""
 
@@ -86,15 +87,11 @@ class Clock:
 
     def log_ms(self) -> int | None:
         """Time of the broker's clock, of several the earliest; None if it is not known."""
-        return min(self._starts.values()) + self._steady_ms() if self._starts else None
+        return min(self._starts.values()) + self.steady_ms() if self._starts else None
 
     def earliest_ms(self) -> int:
         """The earlier of the broker's time and its own: what must not happen too early waits for both."""
         return min(self(), self._own_ms())
-
-    def steady_ms(self) -> int:
-        """Return the time of the steady clock for `learn`, before records are sent."""
-        return self._steady_ms()
 
     def learn(self, appended: Mapping[int, int], sent_ms: int) -> None:
         """Take note of when brokers appended records, by their clocks.
@@ -109,7 +106,7 @@ class Clock:
         """
         if self.bound_ms is None or not appended:
             return
-        now_ms, known = self._steady_ms(), self._starts
+        now_ms, known = self.steady_ms(), self._starts
         least = {partition: at_ms - now_ms for partition, at_ms in appended.items()}
         self._starts = {
             partition: min(max(known.get(partition, start), start), start + now_ms - sent_ms)
@@ -118,7 +115,7 @@ class Clock:
 
     def difference(self) -> Difference:
         """Offset of this machine's wall clock from the brokers', the largest of several."""
-        own_ms = self._own_ms() - self._steady_ms()
+        own_ms = self._own_ms() - self.steady_ms()
         found = (Difference(own_ms - start, partition) for partition, start in self._starts.items())
         return max(found, key=lambda one: abs(one.ahead_ms), default=Difference(0, 0))
 

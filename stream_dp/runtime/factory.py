@@ -115,6 +115,12 @@ class Factory:
         first = next(one for one in self.plan.views.values() if one.view == view.view)
         return max(first.begins_ms, self._unknown[first.name])
 
+    def part(self, topic: str, partition: int) -> Rekeyer | PartitionCounter | BucketMerger:
+        """The part that reads a partition of a topic: of a source, of re-keyed events, or of partials."""
+        if topic == self._topics.partials:
+            return self.merger()
+        return self.counter(topic, partition) if topic in self._sources else self.rekeyer(topic, partition)
+
     def counter(self, topic: str, partition: int) -> PartitionCounter:
         """The counter of a partition of the topic in which a source is counted, for every view on that source."""
         source = self._sources[topic]

@@ -1,4 +1,4 @@
-"""Support for tests of an application: scripts of events, a plain oracle, one test body in memory or on a broker.
+"""Support for tests of an application: scripts of events, one test body in memory or on a broker.
 
 async with application(text, folder, broker="memory://") as app:  # or "127.0.0.1:9092"
     await app.start()
@@ -6,22 +6,18 @@ async with application(text, folder, broker="memory://") as app:  # or "127.0.0.
     records = await app.wait_for_releases("items", 1)
 """
 
-from stream_dp.testing.application import Application, ManualClock, application, plan_from
-from stream_dp.testing.oracle import Expected, count_script, expected_records, keyed_entropy
+from stream_dp.testing.application import Application, ManualClock, application, keyed_entropy, plan_from
 from stream_dp.testing.scripts import Event, Raw, Script, SourceWriter, Watermark
 
 __all__ = [
     "Application",
     "Event",
-    "Expected",
     "ManualClock",
     "Raw",
     "Script",
     "SourceWriter",
     "Watermark",
     "application",
-    "count_script",
-    "expected_records",
     "keyed_entropy",
     "plan_from",
 ]

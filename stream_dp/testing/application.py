@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import filterfalse
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import next_record
 from stream_dp.control.grant_records import Grant
 from stream_dp.errors import OutageError, StateError
-from stream_dp.exact.bits import Entropy
+from stream_dp.exact.bits import Entropy, KeyedBits
 from stream_dp.records.codec import AnyRecord, decode, outline
 from stream_dp.records.history import Joiner
 from stream_dp.releases.accounts import read_ledgers
@@ -32,7 +33,6 @@ from stream_dp.runtime.kafka.topics import RELEASES, Topics, TopicSpec, sources_
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.worker.assembly import Options, Worker
 from stream_dp.runtime.worker.process import running
-from stream_dp.testing.oracle import keyed_entropy
 from stream_dp.testing.scripts import Script, SourceWriter
 
 T = TypeVar("T")
@@ -40,6 +40,11 @@ NONE: Mapping[str, int] = MappingProxyType({})
 
 WITHIN_SECONDS = 300.0
 """Time limit of what a test waits for; a machine under load is slow, a lost message never comes."""
+
+
+def keyed_entropy(key: bytes) -> Entropy:
+    """Noise that a second run draws again: bits fixed by the key and the draw's context. Not private."""
+    return partial(KeyedBits, key)
 
 
 @dataclass

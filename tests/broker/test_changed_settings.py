@@ -17,15 +17,8 @@ from stream_dp.config.plan import Plan
 from stream_dp.records.codec import AnyRecord, encode, topic_key
 from stream_dp.records.models import PrivacyCost, Release
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.testing import (
-    Application,
-    Event,
-    Watermark,
-    application,
-    count_script,
-    expected_records,
-    plan_from,
-)
+from stream_dp.testing import Application, Event, Watermark, application, plan_from
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import released, start_of
 from tests.support.visits import MINUTE, RICH, WITNESSED, visits_of
 

@@ -13,9 +13,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, Topics
-from stream_dp.testing import Application, Event, SourceWriter, Watermark, count_script
+from stream_dp.testing import Application, Event, SourceWriter, Watermark
 from stream_dp.windows.encoding import MESSAGE_BYTES, decode
 from stream_dp.windows.merging import MergedBucket
+from tests.support.oracle import count_script
 from tests.support.views import only_view, oracle_bytes, start_of
 
 pytestmark = pytest.mark.broker

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.runtime.kafka.topics import TopicSpec
-from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.effects import Message
 from tests.kinds.cases import Case
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import only_view, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]

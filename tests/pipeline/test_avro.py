@@ -16,9 +16,10 @@ from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.sources import schema_registry as client
 from stream_dp.runtime.sources.survey import check_first_starts, survey
-from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, count_script
+from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.avro import VISIT, bare, header, written
+from tests.support.oracle import count_script
 from tests.support.registry import (
     FakeRegistry,
     RealRegistry,

@@ -9,8 +9,9 @@ import pytest
 
 from stream_dp.errors import ConfigError
 from stream_dp.records.codec import encode
-from stream_dp.testing import Application, expected_records
+from stream_dp.testing import Application
 from tests.support.losing import MINUTE, publish_minutes
+from tests.support.oracle import expected_records
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]

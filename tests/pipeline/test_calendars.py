@@ -18,12 +18,13 @@ from stream_dp.errors import ConfigError
 from stream_dp.records.codec import encode
 from stream_dp.releases.accounts import period_of
 from stream_dp.runtime.kafka.topics import TopicSpec
-from stream_dp.testing import Application, Event, Watermark, expected_records
+from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.effects import Message
 from stream_dp.windows.shapes import calendars
 from stream_dp.windows.shapes.calendars import zone_rules
 from tests.kinds.cases import CASES, Case
 from tests.support.chosen import ordinarily
+from tests.support.oracle import expected_records
 from tests.support.views import only_view, released
 
 SLOW_ON_KAFKA = True

@@ -19,13 +19,14 @@ from stream_dp.records.models import Refusal
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.worker import reporting
 from stream_dp.runtime.worker.health import Health, Start
-from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, ManualClock, Watermark
 from stream_dp.testing.scripts import SourceWriter
 from stream_dp.windows.count_rows import Missing
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.chosen import ordinarily
 from tests.support.deleting import AHEAD, GRACE, assert_lost, ends_of, minutes
+from tests.support.oracle import count_script, expected_records
 from tests.support.ticks import told
 from tests.support.totals import stored_totals_of
 from tests.support.views import only_view, start_of

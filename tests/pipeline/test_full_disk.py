@@ -7,8 +7,9 @@ from pathlib import Path
 
 from stream_dp.errors import StorageError
 from stream_dp.records.codec import encode
-from stream_dp.testing import Event, Watermark, application, count_script, expected_records
+from stream_dp.testing import Event, Watermark, application
 from tests.support.disks import no_more_room
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import only_view, start_of
 
 MINUTE = 60_000

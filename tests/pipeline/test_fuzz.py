@@ -10,17 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from stream_dp.records.codec import encode
-from stream_dp.testing import (
-    Application,
-    Event,
-    ManualClock,
-    Raw,
-    SourceWriter,
-    Watermark,
-    count_script,
-    expected_records,
-)
+from stream_dp.testing import Application, Event, ManualClock, Raw, SourceWriter, Watermark
 from stream_dp.testing.application import WITHIN_SECONDS
+from tests.support.oracle import count_script, expected_records
 from tests.support.poison import Visit, good, poison
 from tests.support.views import only_view, start_of
 

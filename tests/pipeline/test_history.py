@@ -15,7 +15,8 @@ from stream_dp.records.codec import encode
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.sources.survey import survey
-from stream_dp.testing import Application, Event, count_script, expected_records
+from stream_dp.testing import Application, Event
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import only_view, start_of
 
 Launch = Callable[..., Awaitable[Application]]

@@ -6,7 +6,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 from stream_dp.records.codec import AnyRecord, encode
-from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, Watermark
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import start_of
 
 SLOW_ON_KAFKA = True

@@ -11,9 +11,10 @@ from stream_dp.kinds.public_lists import MOST_KEYS, KeyList
 from stream_dp.records.codec import encode, outline
 from stream_dp.records.models import Release
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
-from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import MESSAGE_BYTES
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import only_view, released, start_of
 
 Launch = Callable[..., Awaitable[Application]]

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from fractions import Fraction
 
 from stream_dp.records.by_kind import TopKRelease
-from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.testing import Application, Event, Watermark
+from tests.support.oracle import count_script
 from tests.support.views import TOPK, oracle_bytes
 
 SLOW_ON_KAFKA = True

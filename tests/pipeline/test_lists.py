@@ -11,8 +11,9 @@ from stream_dp.errors import ConfigError
 from stream_dp.kinds.public_lists import KeyList, NumberRange
 from stream_dp.records.by_kind import CatalogueRelease
 from stream_dp.runtime.kafka.topics import TopicSpec
-from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.effects import Message
+from tests.support.oracle import count_script
 from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, oracle_bytes, released, start_of
 

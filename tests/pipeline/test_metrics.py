@@ -16,7 +16,8 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import reporting
 from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, Start, serving
-from stream_dp.testing import Application, Event, Raw, Watermark, count_script
+from stream_dp.testing import Application, Event, Raw, Watermark
+from tests.support.oracle import count_script
 from tests.support.probes import get, parsed
 from tests.support.views import CHOOSERS, TOPK, start_of
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from stream_dp.testing import Event, Raw, SourceWriter, Watermark, application, count_script
+from stream_dp.testing import Event, Raw, SourceWriter, Watermark, application
+from tests.support.oracle import count_script
 from tests.support.views import only_view, oracle_bytes, start_of
 
 SLOW_ON_KAFKA = True

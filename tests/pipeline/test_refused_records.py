@@ -9,15 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_dp.testing import (
-    Application,
-    Event,
-    ManualClock,
-    Raw,
-    SourceWriter,
-    Watermark,
-    count_script,
-)
+from stream_dp.testing import Application, Event, ManualClock, Raw, SourceWriter, Watermark
+from tests.support.oracle import count_script
 from tests.support.views import oracle_bytes
 
 Launch = Callable[..., Awaitable[Application]]

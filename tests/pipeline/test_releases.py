@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.releases.accounts import ledger_key
-from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, ManualClock, Watermark
+from tests.support.oracle import count_script, expected_records
 from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import CHOOSERS, TOPK, only_view, released, start_of
 

@@ -6,8 +6,9 @@ import random
 from collections.abc import Awaitable, Callable
 
 from stream_dp.records.codec import AnyRecord
-from stream_dp.testing import Application, Event, ManualClock, Watermark, count_script
+from stream_dp.testing import Application, Event, ManualClock, Watermark
 from stream_dp.windows.durations import format_time
+from tests.support.oracle import count_script
 from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.views import only_view, start_of
 

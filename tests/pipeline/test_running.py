@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from stream_dp.records.codec import AnyRecord, encode
-from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, Watermark
 from tests.pipeline.test_hopping import MINUTE, crowd, encoded
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import only_view, start_of
 
 SLOW_ON_KAFKA = True

@@ -21,8 +21,9 @@ from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryWriter
 from stream_dp.runtime.kafka.topics import COUNTS, Topics
 from stream_dp.runtime.kafka.transactions import Row
-from stream_dp.testing import Event, Watermark, count_script
+from stream_dp.testing import Event, Watermark
 from tests.support.changing import MINUTE, Changing, Make
+from tests.support.oracle import count_script
 from tests.support.sealing import read_window, seal_window, window_key_of
 from tests.support.totals import stored_totals_of
 

@@ -10,17 +10,10 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.runtime.clock import Tick
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.testing import (
-    Application,
-    Event,
-    ManualClock,
-    Raw,
-    SourceWriter,
-    Watermark,
-    count_script,
-)
+from stream_dp.testing import Application, Event, ManualClock, Raw, SourceWriter, Watermark
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode as encode_row
+from tests.support.oracle import count_script
 from tests.support.ticks import told
 from tests.support.views import only_view, oracle_bytes, start_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.testing import Application, Event, Watermark
+from tests.support.oracle import count_script
 from tests.support.views import only_view, oracle_bytes, start_of
 
 SLOW_ON_KAFKA = True

@@ -16,15 +16,8 @@ from stream_dp.control.settings_change import LEAD_MS, Situation, boundary
 from stream_dp.records.codec import AnyRecord, decode_entry
 from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.testing import (
-    Application,
-    Event,
-    ManualClock,
-    Watermark,
-    count_script,
-    expected_records,
-    plan_from,
-)
+from stream_dp.testing import Application, Event, ManualClock, Watermark, plan_from
+from tests.support.oracle import count_script, expected_records
 from tests.support.views import only_view, start_of
 
 MINUTE = 60_000

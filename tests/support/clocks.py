@@ -10,8 +10,9 @@ from faust.types import TP
 from stream_dp.records.models import WorkerStatus, decode_status
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.testing import Application, Event, count_script
+from stream_dp.testing import Application, Event
 from stream_dp.windows.durations import format_time
+from tests.support.oracle import count_script
 from tests.support.views import only_view, oracle_bytes, start_of
 
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000

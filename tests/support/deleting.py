@@ -10,9 +10,10 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.records.by_kind import CatalogueRelease
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Refusal
-from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.testing import Application, Event, Watermark
 from stream_dp.testing.scripts import Script
 from stream_dp.windows.events import iso_ms
+from tests.support.oracle import count_script
 from tests.support.views import oracle_bytes, start_of
 from tests.support.visits import MINUTE, visits_of
 

@@ -23,7 +23,7 @@ from stream_dp.records.codec import AnyRecord, decode_entry, entry_key, outline,
 from stream_dp.records.codec import decode as decode_record
 from stream_dp.records.history import Joiner
 from stream_dp.records.models import LedgerEntry, Refusal, Release
-from stream_dp.releases.accounts import PromiseRow, ledger_key, promise_key, read_ledgers
+from stream_dp.releases.accounts import PeriodRow, Promise, ledger_key, promise_key, read_ledgers
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import UNPUBLISHED, LostCounts, Published, Shown
@@ -381,7 +381,7 @@ def is_about_view(message: Message) -> bool:
     return b"/view/" in (message.key or b"")
 
 
-def promise_of(record: AnyRecord) -> PromiseRow:
+def promise_of(record: AnyRecord) -> Promise:
     """What a record says of its ledger's budget."""
     total, parts = record.ledger.budget, record.ledger.parts
     said = {
@@ -389,7 +389,7 @@ def promise_of(record: AnyRecord) -> PromiseRow:
         for name, part in parts or ()
         if part is not None
     }
-    return PromiseRow(total.epsilon.exact, total.delta.exact, said)
+    return Promise(total.epsilon.exact, total.delta.exact, said)
 
 
 def shown_cost(view: ViewPlan, level: int, draws: int) -> Cost:
@@ -497,7 +497,7 @@ class Auditor:
     joiner: Joiner = field(default_factory=Joiner)
     shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
     """By ledger: what each window costs at the finest level that was published of it."""
-    promised: dict[bytes, PromiseRow] = field(default_factory=dict)
+    promised: dict[bytes, Promise] = field(default_factory=dict)
     """By ledger: what every release of the period says of its budget."""
     charges: dict[bytes, dict[bytes, Cost]] = field(default_factory=dict)
     """By ledger and key of the entry: what it charged."""
@@ -537,7 +537,7 @@ class Auditor:
             return
         self.checked = rows
         ledgers = read_ledgers(rows.items())
-        stored = {key: decode(PromiseRow, rows[promise_key(key)]) for key in ledgers}
+        stored = {key: decode(PeriodRow, rows[promise_key(key)]).promise for key in ledgers}
         assert self.promised.items() <= stored.items(), "a record promises what its period did not begin with"
         for key, windows in self.shown.items():
             assert key in ledgers, "a window was published and no ledger is stored"

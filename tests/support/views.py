@@ -10,7 +10,8 @@ from stream_dp.config.shares import Shares
 from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.accounts import Balance
-from stream_dp.testing import Application, Event, Watermark, count_script, expected_records
+from stream_dp.testing import Application, Event, Watermark
+from tests.support.oracle import count_script, expected_records
 
 TOPK = """
   NAME-top:

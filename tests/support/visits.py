@@ -14,9 +14,10 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.editions import plan_holding
 from stream_dp.runtime.kafka.control_topic import read_history
 from stream_dp.runtime.kafka.topics import Topics, sources_of
-from stream_dp.testing import Application, Event, Watermark, count_script
+from stream_dp.testing import Application, Event, Watermark
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.audit import Expected, Report, audit, gather
+from tests.support.oracle import count_script
 from tests.support.totals import stored_totals_of
 from tests.support.views import start_of
 

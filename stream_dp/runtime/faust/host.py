@@ -153,9 +153,8 @@ class Host(Carrier):
         self._sources = counted_in(plan)
         self.rekeyed = {topic: source for topic, source in sources_of(plan).items() if source.key_field is not None}
         self._read: dict[TP, int] = {}
-        self._rekeyers: dict[tuple[str, int], Rekeyer] = {}
-        self._counters: dict[tuple[str, int], PartitionCounter] = {}
-        self._mergers: dict[int, BucketMerger] = {}
+        self._parts: dict[tuple[str, int], Rekeyer | PartitionCounter | BucketMerger] = {}
+        """By topic and partition, what reads it; release engines are by themselves."""
         self._engines: dict[int, ReleaseEngine] = {}
         self._told: set[int] = set()
         """Partitions whose engine is being told the time."""
@@ -176,8 +175,9 @@ class Host(Carrier):
     def hold(self, held: Mapping[str, int]) -> None:
         """Close no window of some views from a start on, until another plan is adopted."""
         self._held = held
-        for counter in self._counters.values():
-            counter.held = held
+        for part in self._parts.values():
+            if isinstance(part, PartitionCounter):
+                part.held = held
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
@@ -188,10 +188,8 @@ class Host(Carrier):
         self.outboxes.clear()
 
     def _forget_parts(self) -> None:
-        self._rekeyers.clear()
         self._times_forgotten += 1
-        self._counters.clear()
-        self._mergers.clear()
+        self._parts.clear()
         self._engines.clear()
         self.balances.forget()
 
@@ -233,9 +231,8 @@ class Host(Carrier):
             GaveWayError: as `schemas`.
             ConfigError: as `schemas`.
         """
-        load = self.rekeyer if chunk.topic in self.rekeyed else self.counter
         while True:
-            part, times = await load(chunk.topic, chunk.partition), self._times_forgotten
+            part, times = await self.part(chunk.topic, chunk.partition), self._times_forgotten
             schemas = await self.schemas(chunk)
             begins = await self._begins({chunk.topic: part}, chunk.partition, {chunk.topic: chunk.records[0].offset})
             if times == self._times_forgotten:
@@ -309,38 +306,36 @@ class Host(Carrier):
 
     async def counters_of(self, partition: int) -> dict[str, PartitionCounter]:
         """The counters of a partition of every source, by the topic in which it is counted, loaded."""
-        return {topic: await self.counter(topic, partition) for topic in self._sources}
+        return {topic: await self.part(topic, partition) for topic in self._sources}
 
-    async def counter(self, topic: str, partition: int) -> PartitionCounter:
-        """The counter of a partition of a topic in which a source is counted, loaded."""
-        key = (topic, partition)
-        while key not in self._counters:
-            await self.settled(partition, COUNTS)
-            counter, times = self._factory.counter(topic, partition), self._times_forgotten
-            table = self.tables[COUNTS]
-            load = telling(counter.load(table.rows(partition)), f"the counts of partition {partition} of {topic}")
-            await self.carry_out(load, table, partition, threaded=True)
+    async def part(self, topic: str, partition: int) -> Any:
+        """The part that reads a partition of a source, of re-keyed events or of partials, loaded."""
+        key, name, what = (topic, partition), COUNTS, f"the counts of partition {partition} of {topic}"
+        if topic == self.topics.partials:
+            name, what = MERGES, f"the partial counts of partition {partition}"
+        table = self.tables[name]
+        while key not in self._parts:
+            await self.settled(partition, name)
+            part, times = self._factory.part(topic, partition), self._times_forgotten
+            await self.carry_out(telling(part.load(table.rows(partition)), what), table, partition, threaded=True)
             if times == self._times_forgotten:
-                counter.held = self._held
-                self._counters[key] = counter
-        return self._counters[key]
-
-    async def parts_of(self, partition: int) -> dict[str, Rekeyer | PartitionCounter]:
-        """Whatever reads a partition of a source, or counts it, by topic, loaded."""
-        rekeyers = {topic: await self.rekeyer(topic, partition) for topic in self.rekeyed}
-        return {**rekeyers, **await self.counters_of(partition)}
+                if isinstance(part, PartitionCounter):
+                    part.held = self._held
+                self._parts[key] = part
+        return self._parts[key]
 
     async def parts_at(
         self, partition: int, ends: Mapping[str, int]
     ) -> tuple[dict[str, Rekeyer | PartitionCounter], Mapping[str, int]]:
-        """As `parts_of`, and where the logs begin whose records may be missing.
+        """Whatever reads a partition of a source, or counts it, by topic; and where logs that lack records begin.
 
         Args:
             partition: the partition.
             ends: by topic, the offset before which everything that there was has been read.
         """
         while True:
-            parts, times = await self.parts_of(partition), self._times_forgotten
+            parts = {topic: await self.part(topic, partition) for topic in [*self.rekeyed, *self._sources]}
+            times = self._times_forgotten
             begins = await self._begins(parts, partition, ends)
             if times == self._times_forgotten:
                 return parts, begins
@@ -357,27 +352,15 @@ class Host(Carrier):
         found = await self._app.outage.patiently(lambda: self._client.begins(places))
         return {topic: begin for (topic, _), begin in found.items()}
 
-    async def rekeyer(self, topic: str, partition: int) -> Rekeyer:
-        """The rekeyer of a source partition, loaded."""
-        key, table = (topic, partition), self.tables[COUNTS]
-        while key not in self._rekeyers:
-            rekeyer, times = self._factory.rekeyer(topic, partition), self._times_forgotten
-            await self.carry_out(rekeyer.load(table.rows(partition)), table, partition)
-            if times == self._times_forgotten:
-                self._rekeyers[key] = rekeyer
-        return self._rekeyers[key]
-
     def has_loaded(self, partition: int) -> bool:
         """Return True if every part of a partition has read what is stored, and found nothing wrong with it."""
-        counters = all((topic, partition) in self._counters for topic in self._sources)
-        rekeyers = all((topic, partition) in self._rekeyers for topic in self.rekeyed)
-        return counters and rekeyers and partition in self._mergers and partition in self._engines
+        topics = [*self._sources, *self.rekeyed, self.topics.partials]
+        return partition in self._engines and all((topic, partition) in self._parts for topic in topics)
 
     def counted_to(self) -> Mapping[TP, int]:
         """The offset behind what is counted, or re-keyed, of every partition of a topic that was loaded."""
-        counted = {place: counter.next_offset for place, counter in self._counters.items()}
-        counted |= {place: rekeyer.next_offset for place, rekeyer in self._rekeyers.items()}
-        return {TP(*place): offset for place, offset in counted.items()}
+        readers = ((TP(*place), part) for place, part in self._parts.items())
+        return {place: part.next_offset for place, part in readers if not isinstance(part, BucketMerger)}
 
     async def delete_counted(self, partition: int) -> None:
         """Delete what is counted of the re-keyed events of a partition, by what stands in the table.
@@ -399,13 +382,7 @@ class Host(Carrier):
         """Take a chunk of partials."""
         table, partition = self.tables[MERGES], chunk.partition
         await self._know(chunk, MERGES)
-        while (merger := self._mergers.get(partition)) is None:
-            await self.settled(partition, MERGES)
-            fresh, times = self._factory.merger(), self._times_forgotten
-            load = telling(fresh.load(table.rows(partition)), f"the partial counts of partition {partition}")
-            await self.carry_out(load, table, partition, threaded=True)
-            if times == self._times_forgotten:
-                self._mergers[partition] = fresh
+        merger = await self.part(chunk.topic, partition)
         await self.carry_out(merger.partials(chunk.values, table.rows(partition)), table, partition, threaded=True)
 
     async def take_buckets(self, chunk: Chunk) -> None:

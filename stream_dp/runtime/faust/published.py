@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from typing import Any
 
 from faust.types import TP
@@ -23,7 +24,7 @@ _FURTHER = 4
 
 
 async def read_published(
-    client: Client, topic: Callable[[str, str], str], views: Iterable[ViewPlan], *, whole: bool
+    client: Client, topic: Callable[[str, str], str], views: Collection[ViewPlan], *, whole: bool
 ) -> Published:
     """Read the public topics of views up to where they end now.
 
@@ -40,19 +41,14 @@ async def read_published(
         BrokerError: the cluster does not answer.
         StateError: a topic holds a record that is none of ours.
     """
-    asked: dict[str, list[ViewPlan]] = {}
+    definitions: dict[str, list[ViewPlan]] = {}
     for one in views:
-        asked.setdefault(one.view, []).append(one)
+        definitions.setdefault(one.view, []).append(one)
     # One that is never to hold may have released windows before that was known; it has no topics of its own.
-    asked = {name: some for name, some in asked.items() if not all(one.never_holds for one in some)}
-    readers = (
-        (name, audience)
-        for name, some in asked.items()
-        for view in some
-        if not view.never_holds
-        for audience in view.readers
-    )
-    places = {topic(*reader): reader for reader in readers}
+    held = [view for view in views if not view.never_holds]
+    places = {
+        topic(view.view, audience): (definitions[view.view], audience) for view in held for audience in view.readers
+    }
     found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
     ends = await client.ends([TP(place, 0) for place in places]) if places else {}
     last, left = (None if whole else NEWEST), [*places]
@@ -60,34 +56,30 @@ async def read_published(
         told = dict.fromkeys(left, 0)
         async for record in client.follow(left, until_end=True, last=last):
             found[record.topic].pop(record.key, None)
-            view, audience = places[record.topic]
-            if record.value is not None and (shown := _shown(record, asked[view], audience)) is not None:
+            if record.value is not None and (shown := _shown(record, *places[record.topic])) is not None:
                 found[record.topic][record.key] = shown
                 told[record.topic] += 1
         if last is None:
             break
         left = [place for place in left if told[place] < NEWEST and last < ends[TP(place, 0)]]
         last *= _FURTHER
-    told_of: dict[str, set[Shown]] = {one.name: set() for some in asked.values() for one in some}
-    for here in found.values():
-        for definition, one_shown in here.values():
-            told_of[definition].add(one_shown)
+    told_of: dict[str, set[Shown]] = {one.name: set() for one in views}
+    for definition, one_shown in chain.from_iterable(here.values() for here in found.values()):
+        told_of[definition].add(one_shown)
     return told_of
 
 
 def _shown(record: Any, asked: Sequence[ViewPlan], audience: str) -> tuple[str, Shown] | None:
-    """Definition of a view that a record was made with, and what it shows; None if it is not about a window."""
+    """Definition of a view that a record was made with, and what it shows; None if it is not about a window.
+
+    It is the newest, if the edition that the record names is not known any more.
+    """
     try:
         what = outline(record.value)
     except StateError as error:
         raise StateError(f"topic {record.topic}, offset {record.offset}: {error}") from None
     if what is None:
         return None
-    definition = _definition(what.edition, asked)
+    of = (view for view in asked for one in view.editions if one.number == what.edition)
+    definition = next(of, asked[-1])
     return definition.name, Shown.of(definition, audience, what)
-
-
-def _definition(edition: int, asked: Sequence[ViewPlan]) -> ViewPlan:
-    """Definition of the edition that a record names; the newest, if that edition is not known any more."""
-    of = (view for view in asked for one in view.editions if one.number == edition)
-    return next(of, asked[-1])

@@ -417,7 +417,7 @@ class KafkaClient(Client):
                     consumer.seek(tp, max(0, end - last))
             for place, offset in since.items():
                 consumer.seek(TopicPartition(*place), offset)
-            while not until_end or not await _all_read(consumer, ends):
+            while not until_end or any([await consumer.position(tp) < end for tp, end in ends.items()]):
                 with self._answering():
                     fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
                 for tp, records in fetched.items():
@@ -465,13 +465,6 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
     if not assignment:
         return frozenset()
     return frozenset(TopicPartition(*at) for at in ConsumerProtocolMemberAssignment.decode(assignment).partitions())
-
-
-async def _all_read(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
-    for tp, end in ends.items():
-        if await consumer.position(tp) < end:
-            return False
-    return True
 
 
 CONNECT_SECONDS = 10.0

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, history, plan_holding
-from stream_dp.control.grant_records import Grant, Order, UnknownGrant, Withdrawal, check_grant, grant_key
+from stream_dp.control.grant_records import Grant, Order, Withdrawal, check_grant, grant_key
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
@@ -167,8 +167,8 @@ def read_order(record: Any, plan: Plan, life: int = 1) -> Order | None:
         plan: the application.
         life: which life of the control topic it was read in.
     """
-    found = check_grant(record.key, record.value, record.offset, plan, life, record.timestamp)
-    if isinstance(found, UnknownGrant):
-        log.warning("%s", found)
+    try:
+        return check_grant(record.key, record.value, record.offset, plan, life, record.timestamp)
+    except ConfigError as error:
+        log.warning("%s", error)
         return None
-    return found

@@ -36,8 +36,7 @@ class ListTopic:
 
     name: str
     _id: str = ""
-    _keys: dict[bytes, str | None] = field(default_factory=dict)
-    """By key its text, None if it is no text."""
+    _keys: set[bytes] = field(default_factory=set)
     _read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     async def read_on(self, client: Client, state: TopicState) -> bool:
@@ -55,17 +54,13 @@ class ListTopic:
         since = {} if anew else self._read_to
         if ends == since:
             return False
-        keys = {} if anew else dict(self._keys)
+        keys = set[bytes]() if anew else set(self._keys)
         read_to = dict(ends)
         async for record in client.follow([self.name], until_end=True, since=since):
             place = TopicPartition(record.topic, record.partition)
             read_to[place] = max(read_to.get(place, 0), record.offset + 1)
-            if record.key is None:
-                continue
-            if record.value is None:
-                keys.pop(record.key, None)
-            elif record.key not in keys:
-                keys[record.key] = _text(record.key)
+            if record.key is not None:
+                (keys.discard if record.value is None else keys.add)(record.key)
         self._id, self._keys, self._read_to = state.id, keys, read_to
         return True
 
@@ -75,17 +70,10 @@ class ListTopic:
         Raises:
             ConfigError: a key is no text.
         """
-        texts = [text for text in self._keys.values() if text is not None]
-        if len(texts) < len(self._keys):
-            raise ConfigError(f"topic {self.name} holds a key that is not text in UTF-8")
-        return KeyList.of(texts)
-
-
-def _text(key: bytes) -> str | None:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return None
+        try:
+            return KeyList.of([key.decode() for key in self._keys])
+        except UnicodeDecodeError:
+            raise ConfigError(f"topic {self.name} holds a key that is not text in UTF-8") from None
 
 
 class Lists:

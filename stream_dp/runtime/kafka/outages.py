@@ -243,13 +243,27 @@ class Outage:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """Around what the broker has to answer."""
-        notice = _AliveFor(NOTICED_SECONDS, self._fall_silent)
+        """Around what the broker has to answer.
+
+        Seconds in which the process stood still do not count: then it was not the broker that kept silent.
+        """
+        loop, is_silent = asyncio.get_running_loop(), False
+        next_second: asyncio.TimerHandle
+
+        def second(left: int) -> None:
+            nonlocal next_second, is_silent
+            if left:
+                next_second = loop.call_later(1, second, left - 1)
+            else:
+                is_silent = True
+                self._fall_silent()
+
+        next_second = loop.call_later(1, second, NOTICED_SECONDS - 1)
         try:
             yield
         finally:
-            notice.cancel()
-            self._silent -= notice.given
+            next_second.cancel()
+            self._silent -= is_silent
         if self._since is not None and not self._silent:
             self._over = time.monotonic()
             seconds, self._since = self._over - self._since, None
@@ -278,28 +292,3 @@ class Outage:
         if self._since is None:
             self._since = time.monotonic() - NOTICED_SECONDS
             log.warning("the broker at %s does not answer; the worker waits for it", self.address)
-
-
-class _AliveFor:
-    """Gives notice when the event loop has run for so many seconds.
-
-    Seconds in which the process stood still do not count: then it was not the broker that kept silent.
-    """
-
-    def __init__(self, seconds: int, act: Callable[[], None]) -> None:
-        self._left = seconds
-        self._act = act
-        self._loop = asyncio.get_running_loop()
-        self._next = self._loop.call_later(1, self._second)
-        self.given = False
-
-    def _second(self) -> None:
-        self._left -= 1
-        if self._left:
-            self._next = self._loop.call_later(1, self._second)
-        else:
-            self.given = True
-            self._act()
-
-    def cancel(self) -> None:
-        self._next.cancel()

@@ -22,7 +22,7 @@ former one goes by that.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -32,7 +32,6 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topic_checks import Deleted, deleted, lost_topics
 from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
-from stream_dp.runtime.kafka.transactions import CLAIM
 from stream_dp.runtime.key_file import key_fault
 from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.effects import Message
@@ -118,7 +117,6 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         last = own[-1] if own else Claim(*owner, {}, -1, form=STATE_FORM)
         _check_form(last)
         present = await client.describe(list(names))
-        await _check_unclaimed(plan, client, set(topics.changelogs) & present.keys() - held.keys())
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
         lost = deleted({name: former[name].id for name in names if name in former}, present)
@@ -201,24 +199,6 @@ def _check_form(claim: Claim) -> None:
             f"stream-dp ({__version__}) stores form {STATE_FORM}; go on with the version that wrote it, or "
             "`stream-dp reset FILE` with this one"
         )
-
-
-async def _check_unclaimed(plan: Plan, client: Client, changelogs: Iterable[str]) -> None:
-    """Make sure that changelogs that no claim names were not written by a version that claimed nothing.
-
-    In those of a version that claims, a worker has written the row of its claim in every partition before all others.
-
-    Raises:
-        ConfigError: one of these wrote them.
-    """
-    for name in sorted(changelogs):
-        keys = {record.key == CLAIM async for record in client.follow([name], until_end=True)}
-        if keys == {False}:
-            raise ConfigError(
-                f"topic {name} holds the state of a former version of stream-dp, which this one cannot read; go on "
-                f"with that version, give the application another name, or delete its topics, {plan.id}-..., and "
-                "start with a new budget"
-            )
 
 
 def _number(former: Life | None, anew: bool) -> int:

@@ -23,6 +23,7 @@ from stream_dp.runtime.factory import counted_view, event_decoder, event_format,
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.sources.diagnosis import other_unit
 from stream_dp.windows.bounding import Admission, bound_chunk
+from stream_dp.windows.counting import CountedPartition
 from stream_dp.windows.events import Decoded, Record, Schemas
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.rekeying import RekeyedEvent
@@ -280,7 +281,7 @@ def _taken(
                 now_ms if at_once else behind_ms,
                 counted.first_ms,
                 decoded.watermarks if counted.clock == "event" else (),
-                _misplaced(source, partition),
+                CountedPartition(source.name, partition, user_partitioner(source)).misplaced,
             ),
         )
         clocks[partition] = bound.clock_ms
@@ -292,8 +293,3 @@ def _taken(
         for item, (number,) in window.alone.items():
             counts[start][item] += window.tallies[number]
     return Taken(accepted, dict(refused), [[*users.values()] for users in counts.values()])
-
-
-def _misplaced(source: SourcePlan, partition: int) -> Callable[[bytes], bool] | None:
-    place = user_partitioner(source)
-    return None if place is None else lambda user: place(user) != partition

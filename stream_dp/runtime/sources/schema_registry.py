@@ -15,7 +15,6 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -58,14 +57,6 @@ _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
 """Codes in a registry's own answer; a 404 without one comes from something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A schema as a registry has it, and those that it refers to, each behind what it refers to itself."""
-
-    text: str
-    references: Sequence[str] = ()
-
-
 class SchemaRegistry:
     """A client of a registry with the interface of Confluent's, which others have too.
 
@@ -92,11 +83,11 @@ class SchemaRegistry:
         """In words, for whoever waits for it."""
         return f"the schema registry at {self.registry.url}"
 
-    async def text(self, number: int) -> Text | None:
+    async def text(self, number: int) -> tuple[str, Sequence[str]] | None:
         """The schema of a number, as soon as the registry answers.
 
         Returns:
-            The schema, or None: it has none of that number.
+            The schema, and those that it refers to, each behind what it refers to itself; None: there is none.
 
         Raises:
             UnusableSchemaError: it is not in Avro, or refers to too much or to what is not there.
@@ -112,7 +103,7 @@ class SchemaRegistry:
             return None
         references: dict[tuple[str, int], str] = {}
         await self._follow(found, references, ())
-        return Text(found["schema"], tuple(references.values()))
+        return found["schema"], tuple(references.values())
 
     async def _follow(
         self, schema: Mapping[str, Any], into: dict[tuple[str, int], str], inside: tuple[Any, ...]
@@ -259,10 +250,8 @@ class SourceSchemas:
     async def _reading(self, header: bytes, form: EventFormat) -> Read | None:
         number = number_of(header)
         try:
-            text = await self.registry.text(number)
-            if text is None:
-                return None
-            return await asyncio.to_thread(ValueReader, text.text, text.references, form)
+            found = await self.registry.text(number)
+            return None if found is None else await asyncio.to_thread(ValueReader, *found, form)
         except UnusableSchemaError as error:
             words = "sources.%s: records with schema %d of the registry are refused, since %s"
             log.warning(words, self._source, number, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stream_dp.windows.durations import CalendarUnit
 from stream_dp.windows.shapes.calendars import Calendar
 from stream_dp.windows.shapes.hopping import Hopping
 from stream_dp.windows.shapes.paned import Paned
@@ -9,10 +10,13 @@ from stream_dp.windows.shapes.running_totals import Running
 from stream_dp.windows.shapes.shape import Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 
-SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Calendar, Running, Paned, Hopping, Tiling)}
-"""By name; of those that settings ask for, the first holds."""
-
 
 def asked_shape(settings: Settings) -> type[Shape]:
     """Return the shape that a configuration asks for."""
-    return next(shape for shape in SHAPES.values() if shape.is_asked(settings))
+    if isinstance(settings.size, CalendarUnit) or settings.zone is not None:
+        return Calendar
+    if settings.totals:
+        return Running
+    if settings.pane is not None:
+        return Paned
+    return Tiling if settings.step in (None, settings.size) else Hopping

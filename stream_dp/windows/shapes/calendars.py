@@ -56,15 +56,8 @@ class Calendar(Shape):
         zone: name of the time zone in the database of the IANA.
     """
 
-    name = "calendar"
-
     unit: CalendarUnit
     zone: str = UTC_ZONE
-
-    @classmethod
-    def is_asked(cls, settings: Settings) -> bool:
-        """Tell whether the size is one of a calendar, or a time zone is named."""
-        return isinstance(settings.size, CalendarUnit) or settings.zone is not None
 
     @classmethod
     def faults(cls, settings: Settings) -> Iterator[Fault]:
@@ -153,7 +146,7 @@ class Calendar(Shape):
     @property
     def identity(self) -> Sequence[int | str]:
         """Unit, zone, and a hash of the starts that the rules of the zone come to."""
-        return [self.name, self.unit, self.zone, self._table.digest]
+        return ["calendar", self.unit, self.zone, self._table.digest]
 
     @property
     def fixed_ms(self) -> int:

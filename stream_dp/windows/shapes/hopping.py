@@ -32,16 +32,9 @@ class Hopping(Even):
         origin_ms: start of some window.
     """
 
-    name = "hopping"
-
     length_ms: int
     step_ms: int
     origin_ms: int = 0
-
-    @classmethod
-    def is_asked(cls, settings: Settings) -> bool:
-        """Tell whether there is a step, and no pane."""
-        return settings.pane is None and settings.step not in (None, settings.size)
 
     @classmethod
     def faults(cls, settings: Settings) -> Iterator[Fault]:

@@ -25,18 +25,12 @@ class Paned(OfPanes):
         every_ms: from one end to the next, a whole number of panes.
     """
 
-    name = "paned"
     is_sum = True
     counted_unit = "pane"
 
     pane: Tiling
     window_ms: int
     every_ms: int
-
-    @classmethod
-    def is_asked(cls, settings: Settings) -> bool:
-        """Tell whether there are panes, of which windows are sums."""
-        return settings.pane is not None and not settings.totals
 
     @classmethod
     def faults(cls, settings: Settings) -> Iterator[Fault]:

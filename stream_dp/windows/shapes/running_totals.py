@@ -74,18 +74,12 @@ class Running(OfPanes):
         windows: what the totals are of; panes tile them.
     """
 
-    name = "running"
     tells_totals = True
     bounded_unit = "noised count"
     due_words = "under way or over"
 
     pane: Tiling
     windows: Tiling
-
-    @classmethod
-    def is_asked(cls, settings: Settings) -> bool:
-        """Tell whether the view's kind releases running totals."""
-        return settings.totals
 
     @classmethod
     def faults(cls, settings: Settings) -> Iterator[Fault]:

@@ -104,15 +104,7 @@ class Shape(ABC):
 
     __slots__ = ()
 
-    name: ClassVar[str]
-    """Its name in the registry."""
-
     # -- from a configuration ------------------------------------------------------------------------------------------
-
-    @classmethod
-    @abstractmethod
-    def is_asked(cls, settings: Settings) -> bool:
-        """Tell whether a configuration asks for this shape; of several in the registry the first one is taken."""
 
     @classmethod
     @abstractmethod

@@ -83,15 +83,8 @@ class Tiling(Even):
         origin_ms: start of some interval; all others follow from it.
     """
 
-    name = "tumbling"
-
     length_ms: int
     origin_ms: int = 0
-
-    @classmethod
-    def is_asked(cls, settings: Settings) -> bool:
-        """Tell whether windows neither overlap nor are made of panes."""
-        return settings.pane is None and settings.step in (None, settings.size)
 
     @classmethod
     def faults(cls, settings: Settings) -> Iterator[Fault]:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from stream_dp.releases.rows import BUCKET, TABLE, WINDOW, WindowRow
-from stream_dp.testing import expected_records
 from stream_dp.windows.encoding import decode, text
 from tests.support.editions import holding
 from tests.support.expiring import standing
 from tests.support.machine import newest
+from tests.support.oracle import expected_records
 from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan
 
 RICH = ('epsilon: "40", delta: "1/5", period: 4s', 'epsilon: "4000", delta: "9/10", period: 100s')

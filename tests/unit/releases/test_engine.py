@@ -23,7 +23,7 @@ from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.engine import RELEASED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.pieces import table_key
-from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, SHARES, TABLE, TOTALS, VIEW, WINDOW
+from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.effects import Commit, Publish, Step
 from stream_dp.windows.encoding import text, window_key
 from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan, totals
@@ -179,7 +179,7 @@ def test_a_window_is_reserved_then_drawn_then_stored_then_published() -> None:
     draws = [at for at, what in enumerate(trace) if what == "draw"]
     (published,) = [at for at, what in enumerate(trace) if what == "publish"]
     (stored,) = [at for at, what in enumerate(trace) if what.startswith("store") and "t" in what.split()[1]]
-    reserved = next(at for at, what in enumerate(trace) if what == "store pslr")
+    reserved = next(at for at, what in enumerate(trace) if what == "store plr")
     assert reserved < min(draws) <= max(draws) < stored < published
     assert {"t", "w", "l"} <= set(trace[stored].split()[1])
     assert trace[published + 1 :] == ["store nw"]
@@ -364,7 +364,7 @@ def test_no_row_that_survives_holds_the_exact_counts() -> None:
     table = desk.table("pages", 0)
     noised = dict(zip(table.items, table.values, strict=True))
     assert any(noised[item] != CROWD[item] for item in noised)
-    assert {key[:1] for key in desk.machine.rows} == {TABLE, WINDOW, PROMISE, SHARES, LEDGER, VIEW, TOTALS, ANNOUNCED}
+    assert {key[:1] for key in desk.machine.rows} == {TABLE, WINDOW, PROMISE, LEDGER, VIEW, TOTALS, ANNOUNCED}
     assert totals(desk.machine) == {("windows_released", "pages"): 1}
     assert desk.row("pages", 0).outbox == []
 

@@ -10,9 +10,9 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.releases.accounts import read_ledgers
 from stream_dp.releases.rows import BUCKET, WINDOW
-from stream_dp.testing import expected_records
 from stream_dp.windows.encoding import window_key
 from tests.support.machine import newest
+from tests.support.oracle import expected_records
 from tests.support.releasing import KEY, ONLY_PAGES, Desk, keyed, plan, promise_of
 
 HOPS = ("window: {size: 1s,", "window: {size: 2s, step: 1s,")

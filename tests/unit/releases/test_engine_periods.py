@@ -10,7 +10,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
 from stream_dp.records.models import Refusal
-from stream_dp.releases.accounts import PromiseRow, ledger_key, promise_key
+from stream_dp.releases.accounts import PeriodRow, Promise, ledger_key, promise_key
 from stream_dp.releases.rows import LEDGER, PROMISE
 from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.shapes.shape import Interval
@@ -49,11 +49,11 @@ def caps(planned: Plan) -> Cost:
     return planned.ledgers["visitors"].budget
 
 
-def promise(planned: Plan) -> PromiseRow:
-    return PromiseRow.of(planned.ledgers["visitors"])
+def promise(planned: Plan) -> Promise:
+    return Promise.of(planned.ledgers["visitors"])
 
 
-def said(desk: Desk, period: int) -> list[PromiseRow]:
+def said(desk: Desk, period: int) -> list[Promise]:
     """What the records of a period say of its budget."""
     audiences = desk.plan.views["pages"].audiences
     records = [record for audience in audiences for record in desk.records("pages", audience)]
@@ -179,7 +179,7 @@ def test_a_crash_around_the_first_reservation_leaves_the_former_promise_or_nothi
         desk.give("pages", 5000, HOME)
         begun = former if stored[1] else latter
         assert desk.ledger(4000).budget == caps(begun)
-        assert decode(PromiseRow, desk.machine.rows[promise_key(key)]) == promise(begun)
+        assert decode(PeriodRow, desk.machine.rows[promise_key(key)]).promise == promise(begun)
         records = [record for record in desk.records("pages", "public") if record.window.start_ms >= 4000]
         assert [promise_of(record) for record in records if record.type == "release"][-1] == promise(begun)
         desk.auditor.settled()
@@ -197,13 +197,16 @@ def test_a_ledger_without_what_its_period_promises_stops_the_engine() -> None:
         desk.reader.restart()
 
 
-@pytest.mark.parametrize("damaged", [b"", b"\x93\xa240\xa31/5", b"\x93\xa240\xa31/0\x80", b"\x94\xa240\xa31/5\x80\x80"])
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"\x92\x93\xa240\xa31/5", b"\x92\x93\xa240\xa31/0\x80\x80", b"\x92\x94\xa240\xa31/5\x80\x80\x80"],
+)
 def test_a_damaged_promise_stops_the_engine(damaged: bytes) -> None:
     desk = Desk(WHOLE)
     desk.give("pages", 0, HOME)
     desk.machine.watch = lambda: None
     desk.machine.rows[promise_key(ledger_key(WHOLE.views["pages"], 0))] = damaged
-    with pytest.raises(StateError, match="PromiseRow cannot be read"):
+    with pytest.raises(StateError, match="PeriodRow cannot be read"):
         desk.reader.restart()
 
 
@@ -211,7 +214,7 @@ def test_a_damaged_promise_stops_the_engine(damaged: bytes) -> None:
 def test_a_promise_is_read_as_the_plan_it_was_written_of(planned: Plan) -> None:
     ledger = planned.ledgers["visitors"]
     other = plan(ONLY_PAGES, ('"40"', '"50"')).ledgers["visitors"]
-    row = decode(PromiseRow, encode(PromiseRow.of(ledger)))
+    row = decode(Promise, encode(Promise.of(ledger)))
     assert row.plan(other, Interval(0, 4000), ledger.budget) == ledger
     moved = replace(ledger, periods=Tiling(3000, 2000))
     assert row.plan(other, Interval(2000, 5000), ledger.budget) == moved

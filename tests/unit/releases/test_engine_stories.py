@@ -24,11 +24,11 @@ from stream_dp.records.models import Release
 from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.publication import Revision, account
 from stream_dp.releases.rows import BLOCK, BUCKET, OUTBOX, RESERVATION, TABLE, WINDOW
-from stream_dp.testing.oracle import blocks_of, handed_on, panes_before
 from stream_dp.windows.encoding import text, window_start
 from stream_dp.windows.merging import summed
 from tests.support.acts import AUDIENCES, VIEWS, Story, acts, counts_of, play
 from tests.support.machine import newest
+from tests.support.oracle import blocks_of, handed_on, panes_before
 from tests.support.releasing import KEY, Desk, keyed, shown_cost
 from tests.support.rising import Definition, Replay
 from tests.support.sealing import found as found_in

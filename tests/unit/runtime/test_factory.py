@@ -20,11 +20,12 @@ from stream_dp.runtime.embedded import LogRecord
 from stream_dp.runtime.factory import Factory, partitioner, unknown_before
 from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.runtime.settled import Settled
-from stream_dp.testing import Event, Script, SourceWriter, Watermark, expected_records, keyed_entropy, plan_from
+from stream_dp.testing import Event, Script, SourceWriter, Watermark, keyed_entropy, plan_from
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import after, decode, text
 from tests.support.machine import Machine
+from tests.support.oracle import expected_records
 from tests.support.releasing import is_about_view
 from tests.support.releasing import plan as plan_of_the_shop
 from tests.support.running import running

@@ -151,7 +151,7 @@ async def test_what_waits_for_settings_to_be_taken_up_gives_way_when_its_partiti
 
     monkeypatch.setattr(host, "catch_up", catch_up)
     monkeypatch.setattr("stream_dp.runtime.faust.host.AGAIN_SECONDS", 0.0)
-    loading = asyncio.create_task(host.counter("visits", 1))
+    loading = asyncio.create_task(host.part("visits", 1))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not loading.done()
@@ -319,12 +319,12 @@ async def test_counter_is_loaded_once_and_anew_after_a_rebalance(worker: Worker)
     host = worker.host
     (topic,) = {view.source.topic for view in worker.plan.views.values()}
 
-    first = await host.counter(topic, 0)
-    assert await host.counter(topic, 0) is first
+    first = await host.part(topic, 0)
+    assert await host.part(topic, 0) is first
     assert await host.counters_of(0) == {topic: first}
-    assert await host.counter(topic, 1) is not first
+    assert await host.part(topic, 1) is not first
     await worker.app.on_partitions_revoked.send(set())
-    assert await host.counter(topic, 0) is not first
+    assert await host.part(topic, 0) is not first
 
 
 async def test_what_takes_long_is_read_back_off_the_event_loop_and_says_how_far_it_has_come(
@@ -348,7 +348,7 @@ async def test_what_takes_long_is_read_back_off_the_event_loop_and_says_how_far_
     host = at_time(worker, 0)
     caplog.clear()
     asked.set(True)
-    await host.counter(topic, 1)
+    await host.part(topic, 1)
     await host.merge(Chunk(host.topics.partials, 2, [], 0))
 
     assert threads

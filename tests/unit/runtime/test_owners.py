@@ -483,18 +483,6 @@ async def test_a_claim_that_says_no_form_is_one_of_the_first() -> None:
     assert str(fault).startswith("the state of application 'shop' is stored in form 1, and this version of stream-dp (")
 
 
-@pytest.mark.parametrize("table", ["counts", "merges", "releases"])
-async def test_changelogs_of_a_version_that_claimed_nothing_are_refused_before_anything_is_written(table: str) -> None:
-    log = MemoryLog()
-    changelog = Topics.of(SHOP_PLAN).changelog(table)
-    log.create(changelog, 1)
-    log.append(changelog, 0, b"row", b"of the former form")
-    with pytest.raises(ConfigError, match=f"topic {changelog} holds the state of a former version of stream-dp"):
-        await create(log, SHOP_PLAN)
-    assert log.partitions.keys() == {changelog, OWNERS}
-    assert not log.records[TP(OWNERS, 0)]
-
-
 @pytest.mark.parametrize("rows", [[], [(CLAIM, b"")], [(b"row", b""), (CLAIM, b"")]], ids=["none", "one", "compacted"])
 async def test_topics_that_an_operator_made_or_whose_claims_were_deleted_are_claimed(
     rows: list[tuple[bytes, bytes]],

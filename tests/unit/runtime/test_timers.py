@@ -160,7 +160,7 @@ async def test_a_log_that_ends_before_what_was_counted_of_it_stops_the_worker(wo
     source, log, timers = source_of(worker), log_of(worker), timers_of(worker)
     for value in (b"x", b"y"):
         log.append(source, 1, b"u", value)
-    counter = await worker.host.counter(source, 1)
+    counter = await worker.host.part(source, 1)
     records: list[Any] = log.records[TP(source, 1)]
     await worker.host.carry_out(counter.chunk(records, 0), worker.tables[COUNTS], 1)
     await timers.tick()

@@ -42,11 +42,11 @@ async def test_partitions_that_come_back_are_loaded_and_greeted_anew(
             return log.end(partials) == times
 
         await app.eventually(lambda: greeted(1))
-        before = await worker.host.counter(view.source.topic, 0)
+        before = await worker.host.part(view.source.topic, 0)
         rebalance: Any = getattr(worker.app, signal)
         await rebalance.send(set())
         await app.eventually(lambda: greeted(2))
-        assert await worker.host.counter(view.source.topic, 0) is not before
+        assert await worker.host.part(view.source.topic, 0) is not before
 
         start = view.window.first_ms
         assert start is not None

@@ -10,12 +10,22 @@ from hypothesis import strategies as st
 
 from stream_dp.windows.durations import CalendarUnit
 from stream_dp.windows.encoding import window_key, window_start
-from stream_dp.windows.shapes import SHAPES, asked_shape
+from stream_dp.windows.shapes import asked_shape
 from stream_dp.windows.shapes.calendars import Calendar
+from stream_dp.windows.shapes.hopping import Hopping
+from stream_dp.windows.shapes.paned import Paned
+from stream_dp.windows.shapes.running_totals import Running
 from stream_dp.windows.shapes.shape import Interval, Schedule, Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 
 SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
+SHAPES: dict[str, type[Shape]] = {
+    "calendar": Calendar,
+    "running": Running,
+    "paned": Paned,
+    "hopping": Hopping,
+    "tumbling": Tiling,
+}
 ZONES = (
     "UTC",
     "Europe/Berlin",

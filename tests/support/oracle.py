@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
-from stream_dp.exact.bits import Entropy, KeyedBits
+from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.publication import Denial, Revision, account
-from stream_dp.testing.scripts import Event, Raw, Script, Watermark
+from stream_dp.testing import Event, Raw, Script, Watermark
 from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.merging import summed
 
@@ -106,11 +105,6 @@ def windows_of(view: ViewPlan, start_ms: int, time_ms: int) -> list[int]:
             found.append(start)
         start = shape.next(start)
     return found
-
-
-def keyed_entropy(key: bytes) -> Entropy:
-    """Noise that a second run draws again: bits fixed by the key and the draw's context. Not private."""
-    return partial(KeyedBits, key)
 
 
 def expected_records(
