@@ -11,13 +11,12 @@ from fractions import Fraction
 from functools import reduce
 from operator import or_
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, create_model
 from pydantic.fields import FieldInfo
 
 from stream_dp.config.access import AnyBrokerConfig, AnyRegistryConfig
-from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic
 from stream_dp.kinds.kind import Kind
@@ -160,6 +159,10 @@ Words = Annotated[
 """For readers, who see them."""
 
 
+PartitionerName = Literal["murmur2", "crc32", "unchecked"]
+"""The hash by which the producers of a source place keys."""
+
+
 class ReleaseConfig(Section):
     """When releases leave."""
 
@@ -172,7 +175,14 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 
 
 class JwtConfig(Section):
-    """Whose JWTs give readers audiences."""
+    """Whose JWTs give readers audiences.
+
+    Attributes:
+        issuer: `iss` of its tokens.
+        audience: `aud` of those that are for this gateway.
+        jwks: address of its keys.
+        claim: that names the audiences of a reader.
+    """
 
     issuer: Text
     audience: Text
@@ -198,7 +208,13 @@ class ConsoleConfig(Section):
 
 
 class TopicsConfig(Section):
-    """Names and settings of the application's topics."""
+    """Names and settings of the topics that the application makes.
+
+    Attributes:
+        prefix: what the names of all begin with, but for those that the configuration names itself.
+        replication: copies of each; None: what the cluster makes by itself.
+        min_insync_replicas: copies that must have a record before it is acknowledged; None: the cluster's number.
+    """
 
     prefix: Annotated[str, _must(_PREFIX.fullmatch, _PREFIX_FORM)] = ""
     replication: Annotated[int, Field(ge=1, le=100)] | None = None
