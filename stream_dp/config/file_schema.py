@@ -6,7 +6,7 @@ What several parts of the file have to agree on is checked in `stream_dp.config.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 from operator import or_
@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from stream_dp.config.access import AnyBrokerConfig, AnyRegistryConfig
 from stream_dp.kinds import KINDS
-from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic
+from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic, must
 from stream_dp.kinds.kind import Kind
 from stream_dp.windows.durations import (
     DAY_MS,
@@ -88,20 +88,9 @@ def _size(value: object) -> int:
     return parse_size(_with_unit(value, "MiB", "GiB"))
 
 
-def _must(holds: Callable[[Any], object], words: str) -> AfterValidator:
-    """Refuse values of which something does not hold."""
-
-    def check(value: object) -> object:
-        if not holds(value):
-            raise ValueError(f"must {words}")
-        return value
-
-    return AfterValidator(check)
-
-
 def _at_least(least: int, words: str) -> AfterValidator:
     """Refuse smaller numbers; calendar lengths are never too short."""
-    return _must(lambda value: isinstance(value, CalendarUnit) or value >= least, f"be at least {words}")
+    return must(lambda value: isinstance(value, CalendarUnit) or value >= least, f"be at least {words}")
 
 
 def _time(value: object) -> int:
@@ -154,7 +143,7 @@ Name = Annotated[str, AfterValidator(check_name)]
 Place = Annotated[Text, AfterValidator(_place)]
 """Of a field in an event: its name, or a path."""
 Words = Annotated[
-    str, _must(lambda words: 0 < len(words) <= 200 and words.isprintable() and words.strip() == words, _WORDS)
+    str, must(lambda words: 0 < len(words) <= 200 and words.isprintable() and words.strip() == words, _WORDS)
 ]
 """For readers, who see them."""
 
@@ -186,7 +175,7 @@ class JwtConfig(Section):
 
     issuer: Text
     audience: Text
-    jwks: Annotated[str, _must(_HTTPS.fullmatch, 'be an address with TLS, as "https://host/keys"')]
+    jwks: Annotated[str, must(_HTTPS.fullmatch, 'be an address with TLS, as "https://host/keys"')]
     claim: Text
 
 
@@ -196,7 +185,7 @@ class ServeConfig(Section):
     tokens: Text | None = None
     public: Annotated[list[Name], Field(default_factory=list)]
     origins: Annotated[
-        list[Annotated[str, _must(_ORIGIN.fullmatch, 'be an origin, as "https://host"')]], Field(default_factory=list)
+        list[Annotated[str, must(_ORIGIN.fullmatch, 'be an origin, as "https://host"')]], Field(default_factory=list)
     ]
     jwt: JwtConfig | None = None
 
@@ -216,7 +205,7 @@ class TopicsConfig(Section):
         min_insync_replicas: copies that must have a record before it is acknowledged; None: the cluster's number.
     """
 
-    prefix: Annotated[str, _must(_PREFIX.fullmatch, _PREFIX_FORM)] = ""
+    prefix: Annotated[str, must(_PREFIX.fullmatch, _PREFIX_FORM)] = ""
     replication: Annotated[int, Field(ge=1, le=100)] | None = None
     min_insync_replicas: Annotated[int, Field(ge=1, le=100)] | None = None
 
@@ -245,7 +234,7 @@ class PartConfig(Section):
     """Epsilon and delta of a part of a ledger."""
 
     epsilon: Epsilon
-    slack: Annotated[Delta, _must(bool, "be above 0: without a chance to fail, the epsilons of a part just add up")]
+    slack: Annotated[Delta, must(bool, "be above 0: without a chance to fail, the epsilons of a part just add up")]
 
 
 class PartsConfig(Section):
@@ -279,7 +268,7 @@ NO_LEVEL = "none"
 class LevelConfig(Section):
     """One level of a ladder."""
 
-    level: Annotated[Name, _must(lambda name: name != NO_LEVEL, "not be 'none': a grant of 'none' ends what is shown")]
+    level: Annotated[Name, must(lambda name: name != NO_LEVEL, "not be 'none': a grant of 'none' ends what is shown")]
     epsilon: Epsilon
 
 
@@ -305,7 +294,7 @@ class SharpenConfig(Section):
 
     audience: str
     level: Name
-    reserve: Annotated[Exact, _must(lambda part: part < 1, 'be below 1, as "1/4"')] = Fraction(0)
+    reserve: Annotated[Exact, must(lambda part: part < 1, 'be below 1, as "1/4"')] = Fraction(0)
     every: Lasting
 
 
@@ -334,7 +323,7 @@ class ViewConfig(Section):
     window: WindowConfig
     ledger: str
     ladder: str
-    share: Annotated[Exact, _must(lambda part: 0 < part <= 1, 'be above 0 and at most 1, as "1/2"')] | None = None
+    share: Annotated[Exact, must(lambda part: 0 < part <= 1, 'be above 0 and at most 1, as "1/2"')] | None = None
     audiences: Annotated[list[str], Field(min_length=1)] | None = None
     unlock: Annotated[dict[str, list[UnlockConfig]], Field(default_factory=dict)]
     sharpen: SharpenConfig | None = None

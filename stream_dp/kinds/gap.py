@@ -13,11 +13,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.kinds.fields import Epsilon, Section
+from stream_dp.kinds.fields import Epsilon, Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ListPayload, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
 from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
@@ -47,10 +47,10 @@ COMBINED_PLACES = 2
 Scale = Literal["general", "monotone"]
 
 
-def _step(value: Fraction) -> Fraction:
-    if value.numerator != 1 or 10**GAP_PLACES % value.denominator:
-        raise ValueError('must be 1 or a part of it that a decimal can say, "1/10" or "0.25", not below "0.000001"')
-    return value
+_STEP = must(
+    lambda step: step.numerator == 1 and 10**GAP_PLACES % step.denominator == 0,
+    'be 1 or a part of it that a decimal can say, "1/10" or "0.25", not below "0.000001"',
+)
 
 
 class GapSelectionSettings(Section):
@@ -58,7 +58,7 @@ class GapSelectionSettings(Section):
 
     epsilon: Epsilon
     scale: Scale = "general"
-    resolution: Annotated[Epsilon, AfterValidator(_step)] = Fraction(1, 10)
+    resolution: Annotated[Epsilon, _STEP] = Fraction(1, 10)
 
 
 class GapSettings(Section):

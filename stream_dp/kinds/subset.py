@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import Field, PlainValidator
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.kinds.fields import Epsilon, Exact, Section
+from stream_dp.kinds.fields import Epsilon, Exact, Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ListPayload, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
 from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
@@ -37,12 +37,6 @@ DISPLAY_DIGITS = 3
 Mechanism = Literal["canonical", "one-shot", "auto"]
 
 
-def _gamma(value: Fraction) -> Fraction:
-    if value > 1:
-        raise ValueError("must be from 0 to 1")
-    return value
-
-
 def _profile(value: object) -> dict[int, int]:
     """Counts by rank, ranks rising; a file has ranks as text."""
     if isinstance(value, dict) and value and all(str(rank).isdecimal() for rank in value):
@@ -58,7 +52,7 @@ class SubsetSelectionSettings(Section):
     epsilon: Epsilon
     mechanism: Mechanism = "canonical"
     noise: Literal["gumbel", "exponential"] | None = None
-    gamma: Annotated[Exact, AfterValidator(_gamma)] | None = None
+    gamma: Annotated[Exact, must(lambda part: part <= 1, "be from 0 to 1")] | None = None
     loss: Literal["signed", "paper"] | None = None
     profile: Annotated[dict[int, int], PlainValidator(_profile)] | None = None
 
