@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from stream_dp.cli.command_line import FILE, host_and_port
+from stream_dp.cli.command_line import FILE, Parsed, host_and_port
 from stream_dp.config.loading import unknown
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
@@ -23,13 +23,7 @@ from stream_dp.runtime.limits import open_more_files
 from stream_dp.windows.encoding import parse_size
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-
-
-def _memory(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+SIZE = Parsed("text", parse_size)
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ def missing_extra(error: ImportError, path: str, extra: str = "gateway") -> Conf
 @click.command()
 @FILE
 @listens(8080)
-@click.option("--memory", "memory_bytes", default="512MiB", show_default=True, callback=_memory, help="For releases.")
+@click.option("--memory", "memory_bytes", default="512MiB", show_default=True, type=SIZE, help="For releases.")
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
