@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar, overload
@@ -35,11 +34,6 @@ class Neighbours(StrEnum):
     """One user is in one of the tables and not in the other, and moves all counts in one direction."""
     REPLACE = "replace"
     """One user has other records in the other table: counts move both ways. Holds for adding and removing, too."""
-
-    @property
-    def least_sensitivity(self) -> Fraction:
-        """Half the length of the interval in which one user moves a count by at most 1 (specs/subset 1.2, P3)."""
-        return Fraction(1, 2) if self is Neighbours.ADD_OR_REMOVE else Fraction(1)
 
 
 Item = bytes | str

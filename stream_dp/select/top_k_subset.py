@@ -76,7 +76,7 @@ def canonical_top_k(
     """Select k keys of a public domain as a set: no order, no counts.
 
     A subset that leaves out a best count M and lets in a worst count m comes with probability proportional to
-    e^(-(epsilon / (2 sensitivity)) ((1 - gamma) M - gamma m)), exactly; with exponential noise by permute-and-flip on
+    e^(-epsilon ((1 - gamma) M - gamma m)), exactly; with exponential noise by permute-and-flip on
     the same scores. M of the top-k is the (k+1)-st count (`Variant.SIGNED`) or the k-th (`Variant.PAPER`).
 
     Args:
@@ -94,8 +94,9 @@ def canonical_top_k(
         ParameterError: `zeros` is no number of keys, or the domain has fewer than k keys.
         StateError: a count is not a whole number of users below 2^62.
 
-    Guarantee: `p.epsilon`-DP for `p.neighbours`. Time: O(d + k B) with B at most ln C(d, k) + 22 blocks of counts,
-    whatever epsilon and the counts are. Source: specs/subset 2.6, 3.1 (Shekelyan and Loukides, Theorem 4.1).
+    Guarantee: `p.epsilon`-DP where a user is added or removed, who moves any number of counts, each by at most 1. Time:
+    O(d + k B) with B at most ln C(d, k) + 22 blocks of counts, whatever epsilon and the counts are. Source:
+    specs/subset 2.6, 3.1 (Shekelyan and Loukides, Theorem 4.1).
     """
     positions = canonical_positions(as_array(counts), zeros, p, bits)
     names = list(counts)
@@ -160,7 +161,7 @@ def worst_miss(d: int, p: SubsetParameters, alpha: Fraction) -> Fraction:
     """Bound what a selection misses: with probability 1 - alpha it misses no more.
 
     (1 - gamma) (the best count left out - the k-th) + gamma (the k-th - the worst count let in)
-    <= (2 sensitivity / epsilon) (ln C(d, k) + ln(1 / alpha)).
+    <= (1 / epsilon) (ln C(d, k) + ln(1 / alpha)).
 
     Args:
         d: size of the domain.
@@ -182,7 +183,7 @@ def worst_miss(d: int, p: SubsetParameters, alpha: Fraction) -> Fraction:
     refuse(faults + chance_faults(alpha=alpha))
     _, subsets = log_subsets(d, p.k, _PRECISION)
     _, rarity = log(Fraction(alpha.denominator, alpha.numerator), _PRECISION)
-    return Fraction(2 * p.sensitivity * (subsets + rarity), p.epsilon * (1 << _PRECISION))
+    return Fraction(subsets + rarity, p.epsilon * (1 << _PRECISION))
 
 
 def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
@@ -227,7 +228,7 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
             if (rank <= good_head or end > good_tail) and gap > 0 and size * of > most * gap:
                 most, of = size, gap
     _, ln_two = log(Fraction(2), _PRECISION)
-    return 2 * p.sensitivity * p.gamma.denominator * Fraction(most * ln_two, of << _PRECISION + LOG_BITS)
+    return p.gamma.denominator * Fraction(most * ln_two, of << _PRECISION + LOG_BITS)
 
 
 def _log_classes(ends: Sequence[int], k: int, wanted: set[int]) -> dict[int, list[int]]:

@@ -52,7 +52,6 @@ class GapParameters:
         monotone: whether a user moves all counts in one direction. Noise of half the scale is enough then. That is so
             for counts whose users are added or removed, and neither where users are replaced, nor with weights of both
             signs, nor where records are retracted: there the loss is exactly twice epsilon (specs/gap 6, no. 16).
-        sensitivity: how far one user moves a count, a whole number of steps.
         neighbours: what `monotone` stands on: it is refused unless users are added or removed.
 
     Raises:
@@ -65,26 +64,22 @@ class GapParameters:
     epsilon: Fraction
     resolution: int
     monotone: bool = False
-    sensitivity: Fraction = Fraction(1)
     neighbours: Neighbours = Neighbours.REPLACE
 
     def __post_init__(self) -> None:
         faults = whole_faults(k=self.k, resolution=self.resolution)
-        faults += positive_faults(epsilon=self.epsilon, sensitivity=self.sensitivity)
+        faults += positive_faults(epsilon=self.epsilon)
         faults += member_faults(Neighbours, neighbours=self.neighbours)
         if not isinstance(self.monotone, bool):
             faults.append(Fault("monotone", f"must be true or false, not {self.monotone!r}"))
         elif self.monotone and self.neighbours is not Neighbours.ADD_OR_REMOVE:
             faults.append(Fault("monotone", "holds only where neighbours add or remove a user: say so, or leave it"))
-        if not faults and (self.sensitivity * self.resolution).denominator != 1:
-            steps = f"steps of 1/{self.resolution}"
-            faults.append(Fault("sensitivity", f"must be a whole number of {steps}, not {self.sensitivity}"))
         refuse(faults)
 
     @property
     def scale(self) -> Fraction:
-        """The mean of the noise, in counts: k sensitivity / epsilon where monotone, else twice that (specs/gap 3.3)."""
-        return Fraction((1 if self.monotone else 2) * self.k * self.sensitivity, self.epsilon)
+        """The mean of the noise, in counts: k / epsilon where monotone, else twice that (specs/gap 3.3)."""
+        return Fraction((1 if self.monotone else 2) * self.k, self.epsilon)
 
     @property
     def exponent(self) -> Fraction:
@@ -137,7 +132,7 @@ def gap_top_k(
 ) -> NoisyTopKWithGap:
     """Select the k largest counts of a public domain and by how much each is ahead of the next.
 
-    Neighbours differ by one user, who moves any number of counts, each by at most `p.sensitivity`. The gaps cost
+    Neighbours differ by one user, who moves any number of counts, each by at most 1. The gaps cost
     nothing: the guarantee is that of the ids alone. The law is that of real exponential noise of mean `p.scale` on
     every count, the counts rounded down to steps before and the gaps after it.
 
