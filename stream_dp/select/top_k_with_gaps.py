@@ -43,7 +43,7 @@ from stream_dp.select.exponential import (
 class GapParameters:
     """The public parameters of a top-k selection with gaps; fixed before any data are seen.
 
-    Neighbouring tables differ by one user, who moves any number of counts, each by at most `sensitivity`.
+    Neighbouring tables differ by one user, who moves any number of counts, each by at most 1.
 
     Attributes:
         k: items wanted, at least 1.
