@@ -132,10 +132,6 @@ class HistogramPlan(KindPlan):
             for level, least in zip(self.levels, self.minimum_counts, strict=True)
         )
 
-    def least_shown(self, level: int) -> int:
-        """The level's minimum count."""
-        return self.minimum_counts[level]
-
     def explain(self, keys_at_worst: str) -> Explanation:
         """Delta, and from which count on keys are shown."""
         delta = Amount.up(self.delta)

@@ -187,7 +187,7 @@ class KindPlan(ABC):
 
     def least_shown(self, level: int) -> int | None:
         """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""
-        return None
+        return self.limits(level).get("minimum_count")
 
     def limits(self, level: int) -> Mapping[str, int]:
         """Return the fields of a record that say how to read a shown count, and follow from the level alone."""

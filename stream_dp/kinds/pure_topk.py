@@ -97,10 +97,6 @@ class PureTopKPlan(KindPlan):
         """The minimum count."""
         return {"minimum_count": self.minimum_count}
 
-    def least_shown(self, level: int) -> int:
-        """The minimum count."""
-        return self.minimum_count
-
     def explain(self, keys_at_worst: str) -> Explanation:
         """From which count on a key can be shown, and why."""
         draw, bits = self.draw, self.draw.universe.bit_length()
