@@ -78,10 +78,15 @@ class Seen:
     before: Release | None = None
     refusal: Refusal | None = None
 
+    @property
+    def revision(self) -> int:
+        """Return the highest revision of a release or a refusal; 0 without one."""
+        return max((one.revision for one in (self.release, self.refusal) if one is not None), default=0)
+
     def take(self, record: AnyRecord) -> bool:
         """Add a record; False if it, or one that replaced it, was there already."""
         if isinstance(record, Refusal):
-            known = max((one.revision for one in (self.release, self.refusal) if one is not None), default=0)
+            known = self.revision
             self.refusal = record if record.revision > known else self.refusal
             return record.revision > known
         if self.release is not None and record.revision <= self.release.revision:

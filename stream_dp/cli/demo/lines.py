@@ -50,18 +50,18 @@ def unlock_line(state: DemoState, start: int) -> str:
 
 def grant_lines(state: DemoState, audience: str) -> list[str]:
     """Return the effect of the last grant, which was to an audience, and its cost."""
-    before, now = state.history[-2:]
+    (_, before), (_, now) = state.history[-2:]
     start, windows = state.newest_full_ms, len(VIEWS) * len(state.starts)
     seen = state.seen(DESTINATIONS, audience, start)
     if seen.refusal is not None:
-        asked, whole = spent(seen.refusal.requested.epsilon), decimal_up((now.together + now.left).epsilon, DIGITS)
+        asked, whole = spent(seen.refusal.requested.epsilon), decimal_up(now.budget.epsilon, DIGITS)
         return [
             f"{windows} windows refused. Level {seen.refusal.level.name} would cost epsilon {asked} more than "
             f"{audience} has, and the ledger has less left.",
             f"Nothing was drawn and nothing paid: an aircraft is guaranteed epsilon {whole} in four weeks.",
         ]
-    own = now.alone[audience].epsilon - before.alone[audience].epsilon
-    added = now.together.epsilon - before.together.epsilon
+    own = now.loss(audience).epsilon - before.loss(audience).epsilon
+    added = now.spent.epsilon - before.spent.epsilon
     paid = {
         0: "Another audience had this level already, so the ledger paid nothing.",
         own: "No audience had this level before, so the ledger paid exactly this difference.",
@@ -77,9 +77,10 @@ def ledger_table(state: DemoState) -> Table:
     heads = [f"{audience}\nalone" for audience in state.plan.audiences]
     first = "epsilon per aircraft"
     rows = table(first, *heads, "all readers\ntogether", "left in\nthe ledger", words=[first])
-    for one in state.history:
-        paid = [decimal_up(cost.epsilon, DIGITS) for cost in (*one.alone.values(), one.together)]
-        rows.add_row(one.act, *paid, decimal_down(one.left.epsilon, DIGITS))
+    for act, after in state.history:
+        losses = [after.loss(audience) for audience in state.plan.audiences]
+        paid = [decimal_up(cost.epsilon, DIGITS) for cost in (*losses, after.spent)]
+        rows.add_row(act, *paid, decimal_down(after.left.epsilon, DIGITS))
     return rows
 
 

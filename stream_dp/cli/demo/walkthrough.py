@@ -210,29 +210,18 @@ async def tune_carriers(plan: Plan, client: Client, from_ms: int) -> Tuned:
     return Tuned(change.posted.number, change.proposal.begins[CARRIERS], *costs)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The options of a demo.
-
-    Attributes:
-        pace_s: the least time for the year, seconds.
-        keep_running: keep the worker and the page running, if they are processes of their own.
-        open_page: open the page in a browser.
-    """
-
-    pace_s: float
-    keep_running: bool
-    open_page: bool
-
-
-async def play(plan: Plan, flights: Flights, console: Console, wanted: Wanted) -> DemoState:
+async def play(
+    plan: Plan, flights: Flights, console: Console, *, pace_s: float, kept: bool, open_page: bool
+) -> DemoState:
     """Create the topics, start the worker and the page, feed the year, tune a view meanwhile, grant three times.
 
     Args:
         plan: of the run, on any broker.
         flights: the flights.
         console: shows all of it.
-        wanted: the options.
+        pace_s: the least time for the year, seconds.
+        kept: keep the worker and the page running, if they are processes of their own.
+        open_page: open the page in a browser.
 
     Returns:
         The state at the end.
@@ -242,12 +231,12 @@ async def play(plan: Plan, flights: Flights, console: Console, wanted: Wanted) -
     """
     log = MemoryLog() if plan.broker.is_embedded else None
     source = plan.views[DESTINATIONS].source
-    state = DemoState(plan, Feed(flights, source, wanted.pace_s))
+    state = DemoState(plan, Feed(flights, source, pace_s))
     checks: list[Check] = []
     async with connect(plan.broker, None if log is None else MemoryClient(log)) as client, AsyncExitStack() as stack:
 
         async def start(command: str, *options: str) -> None:
-            program = started(plan, wanted.keep_running, command, *options)
+            program = started(plan, kept, command, *options)
             state.pids[command], check = await stack.enter_async_context(program)
             checks.append(check)
 
@@ -267,7 +256,7 @@ async def play(plan: Plan, flights: Flights, console: Console, wanted: Wanted) -
                 checks[-1]()
                 await asyncio.sleep(LOOK_SECONDS)
             say(console, f"Look at {state.page} while it runs.", style="bold")
-            if wanted.open_page:
+            if open_page:
                 await asyncio.to_thread(webbrowser.open, state.page)
         else:
             say(console, reason)
