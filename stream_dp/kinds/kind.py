@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-from pydantic import BaseModel, Field, SerializeAsAny
+from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
@@ -53,7 +53,7 @@ class Explanation(BaseModel):
     columns: dict[str, list[str]] = Field(
         {}, description="Further columns of the table of levels, a cell for each level."
     )
-    details: SerializeAsAny[BaseModel] = Field(description="The numbers of the kind.")
+    details: dict[str, Any] = Field(description="The numbers of the kind; `explain` of each says which.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +208,6 @@ def largest_first(rows: Iterable[tuple[str, int]]) -> tuple[ItemCount, ...]:
     return tuple([ItemCount(item=item, count=count) for item, count in ordered])
 
 
-class ListDetails(BaseModel):
-    """List that a plan is about."""
-
-    keys: int | None = Field(description="How many keys the list has; null for one in a topic.")
-    version: str | None = Field(description="Version of the list; null for one in a topic.")
-    topic: str | None = Field(description="Topic of the list; null for one that is written down.")
-
-
 class ListPayload(msgspec.Struct, array_like=True, frozen=True):
     """The payload of a sealed table: the list that it was sealed with."""
 
@@ -261,11 +253,11 @@ class ListedPlan(KindPlan):
         return f"The list has {self.listed.size} keys, version {self.listed.version}."
 
     @property
-    def list_details(self) -> ListDetails:
-        """The same in numbers."""
+    def list_details(self) -> dict[str, Any]:
+        """The same in numbers: `keys`, how many the list has, and its `version`; null for one in a `topic`."""
         if self.listed is None:
-            return ListDetails(keys=None, version=None, topic=self.topics[0])
-        return ListDetails(keys=self.listed.size, version=self.listed.version, topic=None)
+            return {"keys": None, "version": None, "topic": self.topics[0]}
+        return {"keys": self.listed.size, "version": self.listed.version, "topic": None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,22 +96,6 @@ class Expectation(BaseModel):
         )
 
 
-class TopKDetails(BaseModel):
-    """The numbers of a top-k: how its keys are chosen."""
-
-    mechanism: Mechanism
-    k: int
-    kbar: int | None = Field(description="How many of the largest counts it looks at; null for a catalogue.")
-    epsilon: Amount = Field(description="Of each draw; of each item of a user (laplace); of each of k keys (fixed).")
-    delta: Amount = Field(description="What one window adds to delta, for all levels together.")
-    draws: int = Field(description="Draws that are reserved for a window; 0 where every window has the same price.")
-    margin: str | None = Field(
-        description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
-        "as often as not; null where no key has to."
-    )
-    expectation: Expectation | None = Field(description="What it can be expected to find; null where nothing can.")
-
-
 class Found(msgspec.Struct, array_like=True, frozen=True):
     """The outcome and the price of a selection: the payload of a sealed table."""
 
@@ -309,22 +293,25 @@ class TopKPlan(KindPlan):
         }
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Explain the choice of keys, and its accuracy."""
+        """Explain the choice of keys, and its accuracy.
+
+        Details are those of the `Selection`: `draws` that are reserved for a window, and the `margin` in users.
+        """
         chosen = self.selection
         return Explanation(
             shows=f"the {chosen.k} most frequent, with counts",
             keys=_in_words(chosen, keys_at_worst),
             seen=[f"top {chosen.k}"] * len(self.levels),
-            details=TopKDetails(
-                mechanism=chosen.mechanism,
-                k=chosen.k,
-                kbar=chosen.kbar,
-                epsilon=Amount.up(chosen.epsilon),
-                delta=Amount.up(chosen.delta),
-                draws=chosen.most_draws,
-                margin=None if chosen.margin is None else decimal_up(chosen.margin, DISPLAY_DIGITS),
-                expectation=chosen.expectation,
-            ),
+            details={
+                "mechanism": chosen.mechanism,
+                "k": chosen.k,
+                "kbar": chosen.kbar,
+                "epsilon": Amount.up(chosen.epsilon),
+                "delta": Amount.up(chosen.delta),
+                "draws": chosen.most_draws,
+                "margin": None if chosen.margin is None else decimal_up(chosen.margin, DISPLAY_DIGITS),
+                "expectation": chosen.expectation,
+            },
         )
 
 
