@@ -126,10 +126,10 @@ def serve(
         if audience not in plan.audiences:
             raise ConfigError(f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}", "serve.public")
     listening.check(", or --without-tls if a proxy in front of it has TLS", without_tls=without_tls)
-    if plan.serve.tokens is not None:
-        read_tokens(plan.serve.tokens)
+    if plan.readers is not None:
+        read_tokens(plan.readers)
     boards = Boards(memory_bytes // len(plan.audiences))
-    tokens = Tokens(plan.serve.tokens, wall_clock_ms)
+    tokens = Tokens(plan.readers, wall_clock_ms)
     if plan.serve.jwt is not None:
         try:
             from stream_dp.gateway.jwt_tokens import JwtTokens  # noqa: PLC0415 - an extra
@@ -141,7 +141,7 @@ def serve(
 
     def started() -> None:
         click.echo(f"{plan.name}: look at {listening}  Ctrl-C ends.")
-        if not plan.serve.public and plan.serve.tokens is None and plan.serve.jwt is None:
+        if not plan.serve.public and plan.readers is None and plan.serve.jwt is None:
             click.echo("Nobody may read yet: name an audience under serve.public, or a file under serve.tokens.")
 
     with nullcontext() if metrics is None else publish(metrics, gateway, reader):

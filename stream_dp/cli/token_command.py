@@ -32,9 +32,9 @@ def _tokens(plan: Plan, *, operator: bool) -> Path:
         if plan.operators is None:
             raise ConfigError("is required: the file of the operators' tokens, as ./operators.tokens", "console.tokens")
         return plan.operators
-    if plan.serve.tokens is None:
+    if plan.readers is None:
         raise ConfigError("is required: the file of the readers' tokens, as ./readers.tokens", "serve.tokens")
-    return plan.serve.tokens
+    return plan.readers
 
 
 @click.group()

@@ -180,7 +180,14 @@ class JwtConfig(Section):
 
 
 class ServeConfig(Section):
-    """Who may read at the gateway."""
+    """Who may read at the gateway.
+
+    Attributes:
+        tokens: file of the readers' tokens.
+        public: audiences that everybody may read.
+        origins: of pages elsewhere that may ask from a browser.
+        jwt: whose JWTs are accepted; None: nobody's.
+    """
 
     tokens: Text | None = None
     public: Annotated[list[Name], Field(default_factory=list)]

@@ -15,7 +15,7 @@ from typing import Any
 
 from stream_dp.accounting import Cost
 from stream_dp.config.access import Broker, Registry
-from stream_dp.config.file_schema import JwtConfig, PartitionerName, TopicsConfig
+from stream_dp.config.file_schema import PartitionerName, ServeConfig, TopicsConfig
 from stream_dp.kinds.kind import KindPlan
 from stream_dp.kinds.sealing import NoiseLevel, SealedTable
 from stream_dp.windows.durations import Slots
@@ -421,23 +421,6 @@ class ViewPlan:
 
 
 @dataclass(frozen=True)
-class ServePlan:
-    """Who may read at the gateway.
-
-    Attributes:
-        tokens: file of the readers' tokens; None: there are none.
-        public: audiences that everybody may read.
-        origins: of pages elsewhere that may ask from a browser.
-        jwt: whose JWTs are accepted; None: nobody's.
-    """
-
-    tokens: Path | None = None
-    public: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    jwt: JwtConfig | None = None
-
-
-@dataclass(frozen=True)
 class Plan:
     """A checked application.
 
@@ -461,6 +444,7 @@ class Plan:
         settings: number of the posted settings that it goes by (`stream_dp.control.editions`); 0 for those of a file.
         registry: where the schemas of sources in Avro are; None where nothing is said.
         serve: who may read at the gateway.
+        readers: file of the tokens of readers, for the gateway; None: there are none.
         operators: file of the tokens of operators, for the console; None: there are none.
     """
 
@@ -478,7 +462,8 @@ class Plan:
     slots: Slots
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     registry: Registry | None = None
-    serve: ServePlan = ServePlan()
+    serve: ServeConfig = field(default_factory=ServeConfig)
+    readers: Path | None = None
     operators: Path | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     folder: Path = field(default=Path(), compare=False)

@@ -33,7 +33,6 @@ from stream_dp.config.plan import (
     LedgerPlan,
     PartPlan,
     Plan,
-    ServePlan,
     SharpenPlan,
     SourcePlan,
     Unlock,
@@ -145,12 +144,8 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         raw=sections.raw,
         folder=folder,
         registry=plan_registry(config.registry, folder),
-        serve=ServePlan(
-            None if config.serve.tokens is None else folder.joinpath(config.serve.tokens),
-            tuple(config.serve.public),
-            tuple(config.serve.origins),
-            config.serve.jwt,
-        ),
+        serve=config.serve,
+        readers=None if config.serve.tokens is None else folder.joinpath(config.serve.tokens),
         operators=None if config.console.tokens is None else folder.joinpath(config.console.tokens),
     )
 

@@ -148,11 +148,8 @@ class GapPlan(ListedPlan):
         users is where it belongs, with 95 %; `shortfall`: in 95 % of the windows no chosen key lies further below the
         k-th, in users; null for a list in a topic.
         """
-        p, scale, resolution = (
-            self.parameters,
-            Amount.up(self.parameters.scale),
-            Fraction(1, self.parameters.resolution),
-        )
+        p = self.parameters
+        scale, resolution = Amount.up(p.scale), Fraction(1, p.resolution)
         certain, shortfall = _behind(p, ONE_IN_TWENTY), None
         if self.listed is not None:
             shortfall = _behind(p, ONE_IN_TWENTY * Fraction(1, self.listed.size - p.k))

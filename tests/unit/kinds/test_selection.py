@@ -182,5 +182,5 @@ def test_check_says_what_a_selection_can_be_expected_to_find(planned: Planner) -
     (told,) = [view.explanation.details for view in describe(planned()).views if view.kind == "topk"]
     found = told["expectation"]
     assert told["margin"] == "179"
-    assert (found.usually, found.all_found, found.shortfall) == ("201", "220", "77.9")
-    assert found.noise.startswith("7.")
+    assert [found[name] for name in ("usually", "all_found", "shortfall")] == ["201", "220", "77.9"]
+    assert found["noise"].startswith("7.")
