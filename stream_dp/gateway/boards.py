@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord, decode, encode, parse, window_of
-from stream_dp.records.history import Joiner, Seen, cost
+from stream_dp.records.history import Joiner, Seen
 from stream_dp.records.models import Account, PrivacyCost, Refusal, Release
 from stream_dp.records.table import interval, state
 from stream_dp.records.view_record import ViewRecord
@@ -291,7 +291,7 @@ class Board:
         key = record.ledger.name, record.ledger.period.start_ms
         loss = record.privacy.period
         known = self.ledgers.get(key)
-        if known is None or cost(loss).epsilon >= cost(known[1]).epsilon:
+        if known is None or loss.epsilon.value >= known[1].epsilon.value:
             self.ledgers[key] = record.ledger, loss
 
     def _dropped(self, key: bytes | None, offset: int) -> Window | None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import lru_cache
 
-from stream_dp.accounting import Cost
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.models import PrivacyCost, Refusal, Release
+from stream_dp.records.models import Refusal, Release
 from stream_dp.records.view_record import ViewRecord
 
 _Window = tuple[str, str, int, int]
@@ -149,13 +146,3 @@ class History:
         for (_, reader), windows in self.seen.items():
             if audience in (None, reader):
                 yield from (seen.release for seen in windows.values() if seen.release is not None)
-
-
-def cost(price: PrivacyCost) -> Cost:
-    """The exact cost that a record names."""
-    return _cost(price.epsilon.exact, price.delta.exact)
-
-
-@lru_cache(maxsize=4096)  # the records of a year name a few hundred prices, and a screen adds them up all the time
-def _cost(epsilon: str, delta: str) -> Cost:
-    return Cost(Fraction(epsilon), Fraction(delta))

@@ -21,7 +21,6 @@ from rich.console import Console
 
 from stream_dp.accounting import Cost
 from stream_dp.cli.command_line import command_line, short_path
-from stream_dp.cli.demo.lines import say
 from stream_dp.cli.demo.runs import (
     DESTINATIONS,
     LOG,
@@ -33,7 +32,7 @@ from stream_dp.cli.demo.runs import (
     new_run,
     read_flights,
 )
-from stream_dp.cli.demo.walkthrough import Choice, chosen_broker, play
+from stream_dp.cli.demo.walkthrough import Choice, chosen_broker, play, say
 from stream_dp.exact.rationals import exact_text
 from stream_dp.records.models import PrivacyCost
 from stream_dp.runtime.kafka.topics import Topics

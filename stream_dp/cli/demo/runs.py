@@ -27,7 +27,7 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import StateError, StreamDPError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.codec import AnyRecord, entry_key
-from stream_dp.records.history import History, Seen, cost
+from stream_dp.records.history import History, Seen
 from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.records.view_record import ViewRecord
@@ -346,7 +346,7 @@ class DemoState:
     def unlocks_charged(self, starts: Sequence[int]) -> Fraction:
         """Return the epsilon charged for later revisions of some windows for the public, in all views."""
         charges = [
-            cost(one.charged).epsilon
+            one.charged.epsilon.value
             for entry in self.entries.values()
             if entry.window.start_ms in starts
             for one in entry.audiences

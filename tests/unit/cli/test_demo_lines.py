@@ -13,9 +13,16 @@ from rich.console import Console, RenderableType
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.cli.demo import Ending, last_words, summary
-from stream_dp.cli.demo.lines import grant_lines, ledger_table, say, unlock_line, year_line
 from stream_dp.cli.demo.runs import DAY_MS, DESTINATIONS, DemoState, Feed, Flight, Flights, Tuned, new_run
-from stream_dp.cli.demo.walkthrough import Choice, Walkthrough
+from stream_dp.cli.demo.walkthrough import (
+    Choice,
+    Walkthrough,
+    grant_lines,
+    ledger_table,
+    say,
+    unlock_line,
+    year_line,
+)
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord

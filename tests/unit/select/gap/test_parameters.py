@@ -60,7 +60,7 @@ def test_every_fault_is_told() -> None:
 def test_noise_of_half_the_scale_needs_the_word_that_users_are_added_or_removed() -> None:
     for stated in ({}, {"neighbours": Neighbours.REPLACE}):
         with pytest.raises(ParameterError, match="add or remove"):
-            GapParameters(1, ONE, 10, monotone=True, **stated)  # type: ignore[arg-type]
+            GapParameters(1, ONE, 10, monotone=True, **stated)
     halved = GapParameters(1, ONE, 10, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
     for neighbours in Neighbours:
         assert GapParameters(1, ONE, 10, neighbours=neighbours).scale == 2 * halved.scale
