@@ -15,7 +15,7 @@ import numpy as np
 
 from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.checks import chance_faults, refuse
+from stream_dp.exact.checks import refuse
 from stream_dp.exact.coins import Exponential, Real, happens
 from stream_dp.exact.reals import exp_neg, log
 from stream_dp.select.candidates import Name, Unseen, as_array
@@ -164,23 +164,16 @@ def worst_miss(d: int, p: SubsetParameters, alpha: Fraction) -> Fraction:
     <= (1 / epsilon) (ln C(d, k) + ln(1 / alpha)).
 
     Args:
-        d: size of the domain.
+        d: size of the domain, at least k.
         p: the selection's parameters; epsilon above 0.
         alpha: in (0, 1).
 
     Returns:
         The right side, in users, rounded up.
 
-    Raises:
-        ParameterError: an argument is out of range.
-
     Source: specs/subset 3.4 (joint bound). A noise of hazard at most 1 outdoes a lead of g with probability at most
     e^-g.
     """
-    faults = _domain_faults(d, p)
-    if not p.epsilon:
-        faults.append(Fault("epsilon", "must be above 0: at 0 nothing bounds what is missed"))
-    refuse(faults + chance_faults(alpha=alpha))
     _, subsets = log_subsets(d, p.k, _PRECISION)
     _, rarity = log(Fraction(alpha.denominator, alpha.numerator), _PRECISION)
     return Fraction(subsets + rarity, p.epsilon * (1 << _PRECISION))
@@ -196,18 +189,18 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
     Args:
         profile: pairs (rank, count), ranks rising from 1, counts falling; a model or an earlier release, never the
             table that is to be released.
-        d: size of the domain; the last count holds up to rank d.
+        d: size of the domain, at least k; the last count holds up to rank d.
         p: the selection's parameters; its epsilon takes no part.
 
     Returns:
         The critical epsilon, rounded up; 0 where no subset is far.
 
     Raises:
-        ParameterError: the profile does not fall, or k is more than d.
+        ParameterError: the profile does not fall.
 
     Time: k passes over the profile, and a comparison for each pair of its steps. Source: specs/subset 3.6.
     """
-    refuse(_domain_faults(d, p) + _profile_faults(profile, d))
+    refuse(_profile_faults(profile, d))
     k, good_head, good_tail = p.k, -(-p.k // 100), p.k + p.k // 2
     if k == d:
         return Fraction(0)
@@ -252,12 +245,6 @@ def _cut(profile: Profile, rank: int) -> list[tuple[int, int]]:
         return list(profile)
     before = [step for step in profile if step[0] < rank]
     return [*before, (rank, before[-1][1]), *profile[len(before) :]]
-
-
-def _domain_faults(d: int, p: SubsetParameters) -> list[Fault]:
-    if not isinstance(d, int) or isinstance(d, bool) or d < p.k:
-        return [Fault("d", f"must be a whole number of at least k = {p.k}, not {d!r}")]
-    return []
 
 
 def _profile_faults(profile: Profile, d: int) -> list[Fault]:

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from stream_dp.errors import Fault, ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.checks import (
-    chance_faults,
     member_faults,
-    nonnegative_faults,
     positive_faults,
     refuse,
     whole_faults,
@@ -261,18 +259,15 @@ def wrong_chance(gap: int, p: GapParameters) -> Fraction:
     wrong". With k = 1 it is exact: given that the winner is not a largest count, its gap has the law of the noise.
 
     Args:
-        gap: the i-th gap of a selection, in steps.
+        gap: the i-th gap of a selection, in steps, at least 0.
         p: its parameters.
 
     Returns:
         The bound, rounded up to 12 significant digits; never below 2^-1100.
 
-    Raises:
-        ParameterError: the gap is no gap.
-
     Source: specs/gap 5.3 (1, 2).
     """
-    exponent = _checked(gap) * p.exponent
+    exponent = gap * p.exponent
     # e^-x takes less than 3/2 x + 1 bits before its first digit.
     whole = exponent.numerator // exponent.denominator
     precision = min(2 * whole + _PRECISION, _SMALLEST)
@@ -287,28 +282,18 @@ def margin(gap: int, alpha: Fraction, p: GapParameters) -> Fraction | None:
     are false with probability alpha at most. For claims about all k ranks at once take alpha / k.
 
     Args:
-        gap: the i-th gap of a selection, in steps.
+        gap: the i-th gap of a selection, in steps, at least 0.
         alpha: the chance of a false claim, in (0, 1).
         p: the selection's parameters.
 
     Returns:
         The bound in counts, rounded down to 12 significant digits; None where nothing can be claimed.
 
-    Raises:
-        ParameterError: the gap is no gap, or alpha is out of range.
-
     Source: specs/gap 5.3 (3).
     """
-    refuse(chance_faults(alpha=alpha))
     _, above = log(Fraction(alpha.denominator, alpha.numerator), _PRECISION)
-    bound = Fraction(_checked(gap), p.resolution) - p.scale * Fraction(above, 1 << _PRECISION)
+    bound = Fraction(gap, p.resolution) - p.scale * Fraction(above, 1 << _PRECISION)
     return Fraction(decimal_down(bound)) if bound >= 0 else None
-
-
-def _checked(gap: int) -> int:
-    if not isinstance(gap, int) or gap < 0:
-        raise ParameterError([Fault("gap", f"must be a whole number of steps, at least 0, not {gap!r}")])
-    return gap
 
 
 _VARIANCE_PRECISION = 192
@@ -327,22 +312,16 @@ def combine(measured: Sequence[int], gaps: Sequence[Fraction], lam: Fraction) ->
 
     Args:
         measured: the selected counts with fresh noise of mean 0, in the order of the selection.
-        gaps: what each of them is ahead of the next in noisy counts, in counts, without a bias: `gaps_between`.
+        gaps: between each two neighbours, what the first is ahead of the other in noisy counts, in counts, without a
+            bias: `gaps_between`.
         lam: the variance of the selection's noise over that of a measurement: `variance_ratio`.
 
     Returns:
         The estimates, exactly.
 
-    Raises:
-        ParameterError: there is not a gap between each two neighbours, or lam is negative.
-
     Source: specs/gap 5.1.
     """
     k = len(measured)
-    faults = []
-    if k == 0 or len(gaps) != k - 1:
-        faults.append(Fault("gaps", f"must be one between each two neighbours of {k} counts, not {len(gaps)}"))
-    refuse(faults + nonnegative_faults(lam=lam))
     behind = list(accumulate(gaps, initial=Fraction(0)))  # the first is ahead of each by so much
     together = sum(measured) + sum(behind)
     pairs = zip(measured, behind, strict=True)
@@ -364,11 +343,7 @@ def variance_ratio(p: GapParameters, measured_exponent: Fraction) -> Fraction:
         p: the selection's parameters.
         measured_exponent: x where the noise of a measurement is z with probability proportional to e^(-x |z|), for
             whole counts z: the epsilon of the measurements over how far one user moves all k of them together.
-
-    Raises:
-        ParameterError: the exponent is not positive.
     """
-    refuse(positive_faults(measured_exponent=measured_exponent))
     # Of a geometric number in steps, and of the difference of two of them in counts.
     of_selection = Fraction(_variance(p.exponent), p.resolution**2)
     return Fraction(decimal_down(Fraction(of_selection, 2 * _variance(measured_exponent))))

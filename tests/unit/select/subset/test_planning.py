@@ -119,16 +119,9 @@ def test_more_is_missed_no_more_often_than_stated(subset_vectors: dict[str, Any]
         ([(1, 5), (10, 4)], 9, "profile"),
         ([(1, 5), (3, 6)], 9, "profile"),
         ([(1, 5), (3, -1)], 9, "profile"),
-        ([(1, 5)], 2, "d"),
     ],
 )
 def test_a_profile_that_does_not_fall_is_refused(profile: list[tuple[int, int]], d: int, path: str) -> None:
     with pytest.raises(ParameterError) as raised:
         critical_epsilon(profile, d, SubsetParameters(3, Fraction(1)))
     assert [fault.path for fault in raised.value.faults] == [path]
-
-
-def test_a_bound_on_what_is_missed_needs_a_price_and_a_chance() -> None:
-    with pytest.raises(ParameterError) as raised:
-        worst_miss(2, SubsetParameters(3, Fraction(0)), Fraction(1))
-    assert [fault.path for fault in raised.value.faults] == ["d", "epsilon", "alpha"]
