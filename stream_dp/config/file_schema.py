@@ -190,10 +190,10 @@ class ServeConfig(Section):
     """
 
     tokens: Text | None = None
-    public: Annotated[list[Name], Field(default_factory=list)]
-    origins: Annotated[
-        list[Annotated[str, must(_ORIGIN.fullmatch, 'be an origin, as "https://host"')]], Field(default_factory=list)
-    ]
+    public: list[Name] = Field(default_factory=list)
+    origins: list[Annotated[str, must(_ORIGIN.fullmatch, 'be an origin, as "https://host"')]] = Field(
+        default_factory=list
+    )
     jwt: JwtConfig | None = None
 
 

@@ -173,7 +173,7 @@ class NoisyTopK:
     bottom: bool
 
 
-def noisy_top_k(rows: Sequence[Row], noise: Sequence[Real], bar: Real, k: int) -> NoisyTopK:
+def noisy_top_k(rows: Iterable[Row], noise: Sequence[Real], bar: Real, k: int) -> NoisyTopK:
     """Decide a selection from noise that has been drawn: the items above the bar, the largest first, at most k.
 
     Args:
@@ -260,7 +260,7 @@ def fixed_threshold_top_k(
 
 
 def above_threshold(
-    rows: Sequence[Row], noise: Sequence[Real], h_next: int, p: FixedThresholdParameters
+    rows: Iterable[Row], noise: Sequence[Real], h_next: int, p: FixedThresholdParameters
 ) -> tuple[Item, ...]:
     """The decision of `fixed_threshold_top_k`, from noise that has been drawn.
 

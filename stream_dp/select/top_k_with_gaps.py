@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import Fault, ParameterError, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.checks import (
-    member_faults,
-    positive_faults,
-    refuse,
-    whole_faults,
-)
+from stream_dp.exact.checks import member_faults, positive_faults, refuse, whole_faults
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.exact.reals import exp_neg, log
 from stream_dp.select.candidates import Item, Name, Neighbours, Unseen

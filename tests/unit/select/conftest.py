@@ -100,7 +100,7 @@ def proposed(peeling: Peeling, taken: Collection[int]) -> dict[int, tuple[Enclos
     return found
 
 
-def law_of_rows(rows: Sequence[Row], h_next: int, p: TopKParameters) -> Law:
+def law_of_rows(rows: Iterable[Row], h_next: int, p: TopKParameters) -> Law:
     """The law of the shipped draws: what they propose and accept, state by state."""
     given = checked(rows, h_next, p.kbar, p.domain)
 
