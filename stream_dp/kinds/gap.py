@@ -21,7 +21,7 @@ from stream_dp.kinds.fields import Epsilon, Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
 from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
-from stream_dp.records.by_kind import LeadingCount, ListedIn
+from stream_dp.records.by_kind import LeadingCount
 from stream_dp.records.models import Amount
 from stream_dp.select.candidates import Neighbours
 from stream_dp.select.top_k_with_gaps import (
@@ -107,29 +107,20 @@ class GapPlan(ListedPlan):
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""
-        chosen = decode(_GapPayload, table.payload)
-        return self.shown(level, chosen.listed, list(zip(table.items, column, chosen.gaps, strict=True)))
-
-    def shown(self, level: int, listed: ListedIn, rows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
-        """Return the fields of the record of a level.
-
-        Args:
-            level: index into the ladder.
-            listed: the list.
-            rows: the keys in their order, each with its noisy count and its gap in steps of the resolution.
-        """
-        p, gaps = self.parameters, [gap for _, _, gap in rows]
-        combined = combine([count for _, count, _ in rows], gaps_between(gaps, p), self._variance_ratio(level))
-        together = enumerate(zip(rows, [decimal(best, COMBINED_PLACES) for best in combined], strict=True), start=1)
+        p, chosen = self.parameters, decode(_GapPayload, table.payload)
+        combined = combine(column, gaps_between(chosen.gaps, p), self._variance_ratio(level))
+        rows = zip(table.items, column, chosen.gaps, combined, strict=True)
         return {
-            "catalogue": listed,
+            "catalogue": chosen.listed,
             "k": p.k,
             "scale": Amount.up(p.scale),
             "resolution": Amount.up(Fraction(1, p.resolution)),
             "combined_error": self._combined_error(level),
             "items": tuple(
-                LeadingCount(rank=rank, item=item, count=count, combined=best, **_lead(gap, p))
-                for rank, ((item, count, gap), best) in together
+                LeadingCount(
+                    rank=rank, item=item, count=count, combined=decimal(best, COMBINED_PLACES), **_lead(gap, p)
+                )
+                for rank, (item, count, gap, best) in enumerate(rows, start=1)
             ),
         }
 
