@@ -17,7 +17,7 @@ Exact = int | str | Fraction
 
 
 @dataclass
-class Call:
+class PaidCall:
     """A call that draws.
 
     Attributes:
@@ -66,7 +66,7 @@ class Budget:
         return self.ledger.left
 
     @contextmanager
-    def pay(self, worst: Cost) -> Iterator[Call]:
+    def pay(self, worst: Cost) -> Iterator[PaidCall]:
         """Reserve what a call can cost, and pay what it came to once it is over.
 
         Args:
@@ -79,7 +79,7 @@ class Budget:
             BudgetError: the budget does not cover the worst case; nothing was drawn or charged.
         """
         self._calls += 1
-        name, call = str(self._calls), Call(self.bits, worst)
+        name, call = str(self._calls), PaidCall(self.bits, worst)
         held = reserve(self.ledger, name, worst)
         if isinstance(held, Overdraft):
             raise BudgetError(f"this call can cost {_words(worst)}, and {_words(held.left)} is left")
@@ -92,9 +92,9 @@ class Budget:
         self.ledger = commit(self.ledger, name, call.cost, {}, view="")
 
 
-def paying(budget: Budget | None, worst: Cost) -> AbstractContextManager[Call]:
+def paying(budget: Budget | None, worst: Cost) -> AbstractContextManager[PaidCall]:
     """Return the context of a call that is paid for from a budget, if there is one."""
-    return nullcontext(Call(SystemBits(), worst)) if budget is None else budget.pay(worst)
+    return nullcontext(PaidCall(SystemBits(), worst)) if budget is None else budget.pay(worst)
 
 
 def cost_of(epsilon: Fraction, delta: Fraction = Fraction(0)) -> Cost:
