@@ -28,7 +28,8 @@ from rich.console import Console
 from stream_dp.cli.demo.runs import DESTINATIONS, TEMPLATE, DemoState, Feed, configuration, flights_file, read_flights
 from stream_dp.cli.demo.walkthrough import Walkthrough, worker_here
 from stream_dp.config.access import MEMORY
-from stream_dp.config.plan import Plan, ServePlan
+from stream_dp.config.file_schema import ServeConfig
+from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.gateway.boards import Boards
 from stream_dp.gateway.reader import BoardReader
@@ -88,7 +89,7 @@ async def serving(plan: Plan, log: MemoryLog) -> AsyncIterator[str]:
         yield MemoryClient(log)
 
     boards = Boards()
-    gateway = Gateway(ServePlan(None, (AUDIENCE,)), boards, Tokens(None, wall_clock_ms))
+    gateway = Gateway(ServeConfig(public=[AUDIENCE]), boards, Tokens(None, wall_clock_ms))
     listening = asyncio.Event()
     with socket.create_server(("127.0.0.1", 0)) as place:
         server = Server(gateway.app(BoardReader(plan, boards, client).run), gateway.hub.shut_down, listening.set)

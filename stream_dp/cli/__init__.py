@@ -15,7 +15,10 @@ _COMMANDS = (
     *("demo", "worker", "feed", "check", "acl", "schema", "asyncapi", "apply", "tune", "settings", "grant", "grants"),
     *("tail", "lookup", "ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
 )
-_FILES = {"apply": "settings", "tune": "settings", "grant": "grants", "schema": "tail"}
+_FILES = {
+    **{"apply": "settings", "tune": "settings", "grant": "grants"},
+    **{"lookup": "tail", "schema": "tail", "console": "serve"},
+}
 """Commands that share a file with another one."""
 
 

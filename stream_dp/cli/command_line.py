@@ -58,21 +58,33 @@ def host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-class Moment(click.ParamType):
-    """A time as a date or RFC 3339 text, in ms since epoch; a date means its first moment in UTC."""
+class Parsed(click.ParamType):
+    """A value that a function reads from text; its ValueError is the message of what is no such value.
 
-    name = "time"
+    Attributes:
+        name: of the values, for the help.
+    """
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the time in ms, or fail."""
-        text = str(value)
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
+        self.name, self._read = name, read
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        """Return what was read, or fail."""
         try:
-            return parse_moment(text)
+            return self._read(str(value))
         except ValueError as error:
-            self.fail(f'{text!r}: write a date, "2013-05-07", or {error}', param, ctx)
+            self.fail(str(error), param, ctx)
 
 
-MOMENT = Moment()
+def _moment(text: str) -> int:
+    try:
+        return parse_moment(text)
+    except ValueError as error:
+        raise ValueError(f'{text!r}: write a date, "2013-05-07", or {error}') from None
+
+
+MOMENT = Parsed("time", _moment)
+"""A time as a date or RFC 3339 text, in ms since epoch; a date means its first moment in UTC."""
 
 
 def run(plan: Plan, work: Callable[[Client], Awaitable[T]]) -> T:

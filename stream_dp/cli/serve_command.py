@@ -1,4 +1,4 @@
-"""`stream-dp serve FILE`: the readers' gateway, releases over HTTP for browsers and programs."""
+"""`stream-dp serve`: the readers' gateway, for browsers and programs; `stream-dp console`: the operators' console."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from stream_dp.cli.command_line import FILE, host_and_port
+from stream_dp.cli.command_line import FILE, Parsed, command_line, host_and_port
 from stream_dp.config.loading import unknown
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
@@ -23,13 +23,7 @@ from stream_dp.runtime.limits import open_more_files
 from stream_dp.windows.encoding import parse_size
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-
-
-def _memory(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+SIZE = Parsed("text", parse_size)
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class Listening:
         asyncio.run(Server(app, bye, started, host=self.host, port=self.port, **tls).serve())
 
 
-def listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the options of a program that listens, on this port unless told otherwise: the fields of `Listening`."""
     file = click.Path(exists=True, dir_okay=False)
     options = [
@@ -86,15 +80,15 @@ def listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return lambda command: reduce(lambda found, option: option(found), reversed(options), command)
 
 
-def missing_extra(error: ImportError, path: str, extra: str = "gateway") -> ConfigError:
+def _missing_extra(error: ImportError, path: str, extra: str = "gateway") -> ConfigError:
     """Return the error of a command, or of a place in the file, whose extra is not installed."""
     return ConfigError(f"{error.name} is missing; install the extra: pip install 'stream-dp[{extra}]'", path)
 
 
 @click.command()
 @FILE
-@listens(8080)
-@click.option("--memory", "memory_bytes", default="512MiB", show_default=True, callback=_memory, help="For releases.")
+@_listens(8080)
+@click.option("--memory", "memory_bytes", default="512MiB", show_default=True, type=SIZE, help="For releases.")
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
@@ -122,7 +116,7 @@ def serve(
         from stream_dp.gateway.metrics import publish  # noqa: PLC0415
         from stream_dp.gateway.routes import Gateway  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise missing_extra(error, "serve") from None
+        raise _missing_extra(error, "serve") from None
     from stream_dp.gateway.boards import Boards  # noqa: PLC0415
     from stream_dp.gateway.reader import BoardReader  # noqa: PLC0415
     from stream_dp.gateway.tokens import Tokens, read_tokens  # noqa: PLC0415
@@ -132,23 +126,57 @@ def serve(
         if audience not in plan.audiences:
             raise ConfigError(f"no audience is named {audience!r}; {unknown(audience, plan.audiences)}", "serve.public")
     listening.check(", or --without-tls if a proxy in front of it has TLS", without_tls=without_tls)
-    if plan.serve.tokens is not None:
-        read_tokens(plan.serve.tokens)
+    if plan.readers is not None:
+        read_tokens(plan.readers)
     boards = Boards(memory_bytes // len(plan.audiences))
-    tokens = Tokens(plan.serve.tokens, wall_clock_ms)
+    tokens = Tokens(plan.readers, wall_clock_ms)
     if plan.serve.jwt is not None:
         try:
             from stream_dp.gateway.jwt_tokens import JwtTokens  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise missing_extra(error, "serve.jwt", "jwt") from None
+            raise _missing_extra(error, "serve.jwt", "jwt") from None
         tokens.signed = JwtTokens(plan.serve.jwt, plan.audiences, wall_clock_ms).given
     gateway = Gateway(plan.serve, boards, tokens)
     reader = BoardReader(plan, boards, lambda: connect(plan.broker))
 
     def started() -> None:
         click.echo(f"{plan.name}: look at {listening}  Ctrl-C ends.")
-        if not plan.serve.public and plan.serve.tokens is None and plan.serve.jwt is None:
+        if not plan.serve.public and plan.readers is None and plan.serve.jwt is None:
             click.echo("Nobody may read yet: name an audience under serve.public, or a file under serve.tokens.")
 
     with nullcontext() if metrics is None else publish(metrics, gateway, reader):
         listening.serve(gateway.app(reader.run), gateway.hub.shut_down, started)
+
+
+@click.command()
+@FILE
+@_listens(8081)
+def console(file: Path, **place: Any) -> None:  # noqa: ANN401  of `Listening`
+    """Serve operators the status, budgets and settings of the application that FILE describes.
+
+    Operators see in a browser what a change means before they agree to it: noise, price, until when budgets last. They
+    need a token from `stream-dp token new FILE --operator`, also on this machine. The console shows exact counters and
+    spending, so it is a program of its own, and listens elsewhere than on loopback only with TLS. It needs the account
+    of an operator on Kafka (`stream-dp acl FILE --operator`), and neither the key file nor the data folder.
+
+    Exit codes: 0 ended; 1 it cannot listen there; 2 wrong usage or configuration, or the extra is missing.
+    """
+    try:
+        from stream_dp.gateway.console import Console  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise _missing_extra(error, "console") from None
+    from stream_dp.gateway.tokens import OPERATORS_PREFIX, Tokens, read_tokens  # noqa: PLC0415
+
+    plan, listening = load_plan(file), Listening(**place)
+    listening.check()
+    if plan.operators is None:
+        raise ConfigError("is required: the file of the operators' tokens, as ./operators.tokens", "console.tokens")
+    if not read_tokens(plan.operators):
+        make = command_line("token", "new", file, "--operator")
+        click.echo(f"note: nobody may use it yet. Make a token: {make}", err=True)
+    shown = Console(plan, lambda: connect(plan.broker), Tokens(plan.operators, wall_clock_ms, OPERATORS_PREFIX))
+    listening.serve(
+        shown.app(),
+        shown.hub.shut_down,
+        lambda: click.echo(f"{plan.name}: console at {listening}  Ctrl-C ends."),
+    )

@@ -1,10 +1,10 @@
-"""Published records: `stream-dp tail` shows a release topic, as a table, lines or JSON; `schema` the JSON Schema."""
+"""Published records: `tail` shows a release topic, `lookup` the counts of some keys, `schema` the JSON Schema."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,10 +69,7 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
     console = Console(highlight=False)
 
     async def follow(plan: Plan, client: Client) -> None:
-        found, topic = named("view", view, plan.views, "view"), Topics.of(plan).release(view, audience)
-        named(f"audience of {view}", audience, found.audiences, "audience")
-        await check_topic(topic, plan, client)
-        start_ms = None if at_ms is None else found.window.shape.released.start_of(at_ms)
+        found, topic, start_ms = await _topic(view, audience, at_ms, plan, client)
         board = None if as_json or not console.is_terminal else Screen(found, topic, at_ms)
         joiner, records = Joiner(), 0
         with _shown(board, console, once=until_end):
@@ -102,6 +99,16 @@ def tail(file: Path, view: str, audience: str, *, as_json: bool, until_end: bool
 
     with suppress(KeyboardInterrupt):
         run_effective(file, follow)
+
+
+async def _topic(
+    view: str, audience: str, at_ms: int | None, plan: Plan, client: Client
+) -> tuple[ViewPlan, str, int | None]:
+    """Return a view, the topic of its releases for an audience, and the start of the window of a moment, if given."""
+    found, topic = named("view", view, plan.views, "view"), Topics.of(plan).release(view, audience)
+    named(f"audience of {view}", audience, found.audiences, "audience")
+    await check_topic(topic, plan, client)
+    return found, topic, None if at_ms is None else found.window.shape.released.start_of(at_ms)
 
 
 @contextmanager
@@ -268,6 +275,57 @@ def _account(newest: AnyRecord) -> Text:
         f"has seen {price(newest.privacy.period)}; the budget of all views and audiences is {price(ledger.budget)}",
         "dim",
     )
+
+
+@click.command()
+@FILE
+@click.argument("view")
+@click.argument("audience")
+@click.argument("keys", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--window", "at_ms", type=MOMENT, help="Of the window of this day or moment; by default the newest.")
+def lookup(file: Path, view: str, audience: str, keys: Sequence[str], *, as_json: bool, at_ms: int | None) -> None:
+    """Show the counts of KEYS in a release of VIEW for AUDIENCE, with 95 % intervals.
+
+    A view of kind `lookup` answers for every key, also for one that nobody has: such a key gets a small count by noise
+    alone. Asking costs no budget. Views of other kinds show the keys that they release; others are "not shown".
+
+    Exit codes: 0 done; 1 the broker does not answer, or there is no such topic, window or release; 2 no such view or
+    audience.
+    """
+
+    async def find(plan: Plan, client: Client) -> Release:
+        _, topic, start_ms = await _topic(view, audience, at_ms, plan, client)
+        history = History()
+        async for record in client.follow([topic], until_end=True):
+            if record.value is not None:
+                history.take(parse(record.value))
+        windows = history.windows(view, audience)
+        released = {start: seen.release for start, seen in windows.items() if seen.release is not None}
+        release = released.get(max(released, default=0) if start_ms is None else start_ms)
+        if release is None:
+            which = "has no release yet" if start_ms is None else f"has no release of the window of {moment(start_ms)}"
+            raise BrokerError(f"topic {topic} {which}; `stream-dp status FILE` says up to when windows are released")
+        return release
+
+    _, release = run_effective(file, find)
+    counts = {key: release.count_of(key) for key in dict.fromkeys(keys)}
+    ends = {key: None if count is None else release.interval(count) for key, count in counts.items()}
+    if as_json:
+        found = [{"item": key, "count": count, "interval": ends[key]} for key, count in counts.items()]
+        click.echo(json.dumps({"window": release.window.model_dump(), "revision": release.revision, "items": found}))
+        return
+    table = Table("key", "count", "95 % interval", box=None, header_style="dim")
+    for key, count in counts.items():
+        least, most = ends[key] or (0, 0)
+        table.add_row(
+            printable(key), *(["not shown", ""] if count is None else [f"{count:,}", f"{least:,} to {most:,}"])
+        )
+    console = Console(highlight=False)
+    console.print(
+        f"{moment(release.window.start_ms)} to {moment(release.window.end_ms)}: {level_words(release)}", style="dim"
+    )
+    console.print(table)
 
 
 @click.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stream_dp.cli.command_line import FILE, print_json, short_path
+from stream_dp.cli.command_line import FILE, Parsed, print_json, short_path
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
@@ -23,6 +23,7 @@ from stream_dp.gateway.tokens import (
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.durations import parse_duration
 
+LIFETIME = Parsed("text", parse_duration)
 OPERATORS = click.option("--operator", is_flag=True, help="Tokens of operators, for `stream-dp console`.")
 
 
@@ -31,16 +32,9 @@ def _tokens(plan: Plan, *, operator: bool) -> Path:
         if plan.operators is None:
             raise ConfigError("is required: the file of the operators' tokens, as ./operators.tokens", "console.tokens")
         return plan.operators
-    if plan.serve.tokens is None:
+    if plan.readers is None:
         raise ConfigError("is required: the file of the readers' tokens, as ./readers.tokens", "serve.tokens")
-    return plan.serve.tokens
-
-
-def _lifetime(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+    return plan.readers
 
 
 @click.group()
@@ -60,7 +54,7 @@ def token() -> None:
 @click.argument("audience", required=False)
 @OPERATORS
 @click.option("--look", is_flag=True, help="With --operator: a token that changes nothing.")
-@click.option("--expires", "lifetime_ms", callback=_lifetime, help="Lifetime, as 90d. [default: until it is revoked]")
+@click.option("--expires", "lifetime_ms", type=LIFETIME, help="Lifetime, as 90d. [default: until it is revoked]")
 @click.option("--note", default="", help="Who has it; shown by `token list`.")
 def new(file: Path, audience: str | None, lifetime_ms: int | None, note: str, *, operator: bool, look: bool) -> None:
     """Make a token of AUDIENCE, or with --operator one of an operator, and print it."""

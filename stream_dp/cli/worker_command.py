@@ -10,7 +10,7 @@ import click
 import uvloop
 
 from stream_dp.agents import AGENTS
-from stream_dp.cli.command_line import FILE, host_and_port
+from stream_dp.cli.command_line import FILE, Parsed, host_and_port
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.worker.assembly import Options
@@ -18,13 +18,6 @@ from stream_dp.runtime.worker.health import Address
 from stream_dp.runtime.worker.logs import FORMATS, speak
 from stream_dp.runtime.worker.process import run_worker
 from stream_dp.windows.durations import parse_duration
-
-
-def _duration(text: str) -> int:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _address(text: str) -> Address:
@@ -59,7 +52,7 @@ def _address(text: str) -> Address:
 @click.option(
     "--start-within",
     metavar="DURATION",
-    type=_duration,
+    type=Parsed("duration", parse_duration),
     default="5m",
     show_default=True,
     help="How long the start may wait for the broker or the group. A running recovery is not cut off.",

@@ -6,20 +6,19 @@ What several parts of the file have to agree on is checked in `stream_dp.config.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 from operator import or_
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, create_model
 from pydantic.fields import FieldInfo
 
 from stream_dp.config.access import AnyBrokerConfig, AnyRegistryConfig
-from stream_dp.config.plan import PartitionerName
 from stream_dp.kinds import KINDS
-from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic
+from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic, must
 from stream_dp.kinds.kind import Kind
 from stream_dp.windows.durations import (
     DAY_MS,
@@ -89,20 +88,9 @@ def _size(value: object) -> int:
     return parse_size(_with_unit(value, "MiB", "GiB"))
 
 
-def _must(holds: Callable[[Any], object], words: str) -> AfterValidator:
-    """Refuse values of which something does not hold."""
-
-    def check(value: object) -> object:
-        if not holds(value):
-            raise ValueError(f"must {words}")
-        return value
-
-    return AfterValidator(check)
-
-
 def _at_least(least: int, words: str) -> AfterValidator:
     """Refuse smaller numbers; calendar lengths are never too short."""
-    return _must(lambda value: isinstance(value, CalendarUnit) or value >= least, f"be at least {words}")
+    return must(lambda value: isinstance(value, CalendarUnit) or value >= least, f"be at least {words}")
 
 
 def _time(value: object) -> int:
@@ -155,9 +143,13 @@ Name = Annotated[str, AfterValidator(check_name)]
 Place = Annotated[Text, AfterValidator(_place)]
 """Of a field in an event: its name, or a path."""
 Words = Annotated[
-    str, _must(lambda words: 0 < len(words) <= 200 and words.isprintable() and words.strip() == words, _WORDS)
+    str, must(lambda words: 0 < len(words) <= 200 and words.isprintable() and words.strip() == words, _WORDS)
 ]
 """For readers, who see them."""
+
+
+PartitionerName = Literal["murmur2", "crc32", "unchecked"]
+"""The hash by which the producers of a source place keys."""
 
 
 class ReleaseConfig(Section):
@@ -172,22 +164,36 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 
 
 class JwtConfig(Section):
-    """Whose JWTs give readers audiences."""
+    """Whose JWTs give readers audiences.
+
+    Attributes:
+        issuer: `iss` of its tokens.
+        audience: `aud` of those that are for this gateway.
+        jwks: address of its keys.
+        claim: that names the audiences of a reader.
+    """
 
     issuer: Text
     audience: Text
-    jwks: Annotated[str, _must(_HTTPS.fullmatch, 'be an address with TLS, as "https://host/keys"')]
+    jwks: Annotated[str, must(_HTTPS.fullmatch, 'be an address with TLS, as "https://host/keys"')]
     claim: Text
 
 
 class ServeConfig(Section):
-    """Who may read at the gateway."""
+    """Who may read at the gateway.
+
+    Attributes:
+        tokens: file of the readers' tokens.
+        public: audiences that everybody may read.
+        origins: of pages elsewhere that may ask from a browser.
+        jwt: whose JWTs are accepted; None: nobody's.
+    """
 
     tokens: Text | None = None
-    public: Annotated[list[Name], Field(default_factory=list)]
-    origins: Annotated[
-        list[Annotated[str, _must(_ORIGIN.fullmatch, 'be an origin, as "https://host"')]], Field(default_factory=list)
-    ]
+    public: list[Name] = Field(default_factory=list)
+    origins: list[Annotated[str, must(_ORIGIN.fullmatch, 'be an origin, as "https://host"')]] = Field(
+        default_factory=list
+    )
     jwt: JwtConfig | None = None
 
 
@@ -198,9 +204,15 @@ class ConsoleConfig(Section):
 
 
 class TopicsConfig(Section):
-    """Names and settings of the application's topics."""
+    """Names and settings of the topics that the application makes.
 
-    prefix: Annotated[str, _must(_PREFIX.fullmatch, _PREFIX_FORM)] = ""
+    Attributes:
+        prefix: what the names of all begin with, but for those that the configuration names itself.
+        replication: copies of each; None: what the cluster makes by itself.
+        min_insync_replicas: copies that must have a record before it is acknowledged; None: the cluster's number.
+    """
+
+    prefix: Annotated[str, must(_PREFIX.fullmatch, _PREFIX_FORM)] = ""
     replication: Annotated[int, Field(ge=1, le=100)] | None = None
     min_insync_replicas: Annotated[int, Field(ge=1, le=100)] | None = None
 
@@ -229,7 +241,7 @@ class PartConfig(Section):
     """Epsilon and delta of a part of a ledger."""
 
     epsilon: Epsilon
-    slack: Annotated[Delta, _must(bool, "be above 0: without a chance to fail, the epsilons of a part just add up")]
+    slack: Annotated[Delta, must(bool, "be above 0: without a chance to fail, the epsilons of a part just add up")]
 
 
 class PartsConfig(Section):
@@ -263,7 +275,7 @@ NO_LEVEL = "none"
 class LevelConfig(Section):
     """One level of a ladder."""
 
-    level: Annotated[Name, _must(lambda name: name != NO_LEVEL, "not be 'none': a grant of 'none' ends what is shown")]
+    level: Annotated[Name, must(lambda name: name != NO_LEVEL, "not be 'none': a grant of 'none' ends what is shown")]
     epsilon: Epsilon
 
 
@@ -289,7 +301,7 @@ class SharpenConfig(Section):
 
     audience: str
     level: Name
-    reserve: Annotated[Exact, _must(lambda part: part < 1, 'be below 1, as "1/4"')] = Fraction(0)
+    reserve: Annotated[Exact, must(lambda part: part < 1, 'be below 1, as "1/4"')] = Fraction(0)
     every: Lasting
 
 
@@ -318,7 +330,7 @@ class ViewConfig(Section):
     window: WindowConfig
     ledger: str
     ladder: str
-    share: Annotated[Exact, _must(lambda part: 0 < part <= 1, 'be above 0 and at most 1, as "1/2"')] | None = None
+    share: Annotated[Exact, must(lambda part: 0 < part <= 1, 'be above 0 and at most 1, as "1/2"')] | None = None
     audiences: Annotated[list[str], Field(min_length=1)] | None = None
     unlock: Annotated[dict[str, list[UnlockConfig]], Field(default_factory=dict)]
     sharpen: SharpenConfig | None = None

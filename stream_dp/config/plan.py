@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from stream_dp.accounting import Cost
 from stream_dp.config.access import Broker, Registry
+from stream_dp.config.file_schema import PartitionerName, ServeConfig, TopicsConfig
 from stream_dp.kinds.kind import KindPlan
 from stream_dp.kinds.sealing import NoiseLevel, SealedTable
 from stream_dp.windows.durations import Slots
@@ -70,8 +71,6 @@ class WindowPlan:
         return self.shape.paid.first_open(now_ms - age_ms)
 
 
-PartitionerName = Literal["murmur2", "crc32", "unchecked"]
-
 FINGERPRINT_BYTES = 8
 
 
@@ -110,21 +109,6 @@ class SourcePlan:
         """The fields that are read of every event, by their place in the configuration."""
         own = {"key": self.key_field, "user": self.user_field, "time.field": self.time_field}
         return {f"sources.{self.name}.{key}": field for key, field in own.items() if field is not None}
-
-
-@dataclass(frozen=True)
-class TopicsPlan:
-    """Names and settings of the topics that the application makes.
-
-    Attributes:
-        prefix: what the names of all begin with, but for those that the configuration names itself.
-        replication: copies of each, None for what the cluster makes by itself.
-        min_insync_replicas: copies that have to have a record before it is acknowledged, None for the cluster's number.
-    """
-
-    prefix: str = ""
-    replication: int | None = None
-    min_insync_replicas: int | None = None
 
 
 @dataclass(frozen=True)
@@ -437,40 +421,6 @@ class ViewPlan:
 
 
 @dataclass(frozen=True)
-class JwtPlan:
-    """Whose JWTs give readers audiences.
-
-    Attributes:
-        issuer: `iss` of its tokens.
-        audience: `aud` of those that are for this gateway.
-        jwks: address of its keys.
-        claim: that names the audiences of a reader.
-    """
-
-    issuer: str
-    audience: str
-    jwks: str
-    claim: str
-
-
-@dataclass(frozen=True)
-class ServePlan:
-    """Who may read at the gateway.
-
-    Attributes:
-        tokens: file of the readers' tokens; None: there are none.
-        public: audiences that everybody may read.
-        origins: of pages elsewhere that may ask from a browser.
-        jwt: whose JWTs are accepted; None: nobody's.
-    """
-
-    tokens: Path | None = None
-    public: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    jwt: JwtPlan | None = None
-
-
-@dataclass(frozen=True)
 class Plan:
     """A checked application.
 
@@ -494,6 +444,7 @@ class Plan:
         settings: number of the posted settings that it goes by (`stream_dp.control.editions`); 0 for those of a file.
         registry: where the schemas of sources in Avro are; None where nothing is said.
         serve: who may read at the gateway.
+        readers: file of the tokens of readers, for the gateway; None: there are none.
         operators: file of the tokens of operators, for the console; None: there are none.
     """
 
@@ -509,9 +460,10 @@ class Plan:
     window_memory_bytes: int
     block_cache_bytes: int
     slots: Slots
-    topics: TopicsPlan = TopicsPlan()
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
     registry: Registry | None = None
-    serve: ServePlan = ServePlan()
+    serve: ServeConfig = field(default_factory=ServeConfig)
+    readers: Path | None = None
     operators: Path | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     folder: Path = field(default=Path(), compare=False)

@@ -171,7 +171,7 @@ def _levels(before: ViewPlan | None, after: ViewPlan | None) -> Iterator[dict[st
 def _accuracy(view: ViewPlan | None) -> dict[str, dict[str, Any]]:
     if view is None:
         return {}
-    details = view.kind.explain("").details.model_dump()
+    details = view.kind.explain("").details
     shown = {"minimum_count": details.get("minimum_counts", {}), "two_sided_from": details.get("two_sided_from", {})}
     return {
         level.name: {

@@ -19,7 +19,7 @@ from joserfc import jws, jwt
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import JWKRegistry, Key
 
-from stream_dp.config.plan import JwtPlan
+from stream_dp.config.file_schema import JwtConfig
 from stream_dp.gateway.tokens import Signed, UncheckedError
 from stream_dp.windows.durations import format_time
 
@@ -99,7 +99,7 @@ class JwtTokens:
         clock: in seconds, for the age of keys.
     """
 
-    plan: JwtPlan
+    plan: JwtConfig
     audiences: tuple[str, ...]
     now_ms: Callable[[], int]
     fetch: Callable[[str], Awaitable[bytes]] = fetch

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from stream_dp.config.plan import ServePlan
+from stream_dp.config.file_schema import ServeConfig
 from stream_dp.gateway import api
 from stream_dp.gateway.api import Page, RequestError
 from stream_dp.gateway.boards import Board, Boards, BoardWindow, compact
@@ -85,7 +85,7 @@ class Asked:
 class Gateway:
     """What requests share."""
 
-    serve: ServePlan
+    serve: ServeConfig
     boards: Boards
     tokens: Tokens
     now_ms: Callable[[], int] = wall_clock_ms

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -242,7 +242,7 @@ def cookie_audience(name: str) -> str:
 
 
 async def reader_of(
-    tokens: Tokens, public: tuple[str, ...], authorization: str | None, cookies: Mapping[str, str], address: str
+    tokens: Tokens, public: Sequence[str], authorization: str | None, cookies: Mapping[str, str], address: str
 ) -> Reader:
     """Return the reader of a request.
 

@@ -22,7 +22,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
 from stream_dp.kinds.fields import Section
-from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ViewBasis, largest_first
+from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
 from stream_dp.kinds.sealing import (
     SealedTable,
@@ -54,14 +54,6 @@ class CatalogueSettings(Section):
     kind: Literal["catalogue"]
     catalogue: ListField
     strict: Annotated[StrictSettings | None, NOTHING_IS_EMPTY] = None
-
-
-class StrictListDetails(ListDetails):
-    """List of a strict catalogue, and the numbers of its noise."""
-
-    largest_count: int = Field(description="Larger counts count as this.")
-    absent_mean: str = Field(description="Mean count that is shown for a key that nobody has.")
-    random_bits: int = Field(description="Random bits of one key of the list.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +95,7 @@ class CataloguePlan(ListedPlan):
         return {"catalogue": listed, "items": largest_first(zip(table.items, sums, strict=True))}
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Size of the list, or the place where it is."""
+        """Size of the list, or the place where it is; the details are `list_details`."""
         return Explanation(
             shows="a count for every listed value",
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing: no delta, and no key has to "
@@ -142,7 +134,11 @@ class StrictCataloguePlan(CataloguePlan):
         return SealedTable(digest, list(exact), noisy, listed.version.encode())
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """The list, and what is peculiar to noise in a public number of bits."""
+        """The list, and what is peculiar to noise in a public number of bits.
+
+        Details, beside the list: `largest_count`: larger counts count as this; `absent_mean`: mean count that is shown
+        for a key that nobody has; `random_bits` of one key of the list.
+        """
         table, plain = self.table, super().explain(keys_at_worst)
         mean = decimal_up(mean_absolute(table, 0), DISPLAY_DIGITS)
         words = (
@@ -151,10 +147,8 @@ class StrictCataloguePlan(CataloguePlan):
             f"nobody has gets {mean} on average, so do not add up the counts of many keys. Later releases cannot be "
             "sharper."
         )
-        details = StrictListDetails(
-            **self.list_details.model_dump(), largest_count=table.bound, absent_mean=mean, random_bits=table.bits
-        )
-        return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": details})
+        details = {"largest_count": table.bound, "absent_mean": mean, "random_bits": table.bits}
+        return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": self.list_details | details})
 
 
 def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePlan:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
@@ -28,9 +29,18 @@ def _exact(value: object) -> Fraction:
     raise ValueError('write an exact number in quotes: "0.25", "1/3" or "1e-6"')
 
 
+def must(holds: Callable[[Any], object], words: str) -> AfterValidator:
+    """Refuse values of which something does not hold; the words say what they must be."""
+
+    def check(value: object) -> object:
+        if not holds(value):
+            raise ValueError(f"must {words}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _epsilon(value: Fraction) -> Fraction:
-    if value == 0:
-        raise ValueError("must be above 0")
     if value < LEAST_EPSILON:
         raise ValueError(f"{value} is too small: the noise for it has no end; write at least 1e-9")
     return value
@@ -39,18 +49,6 @@ def _epsilon(value: Fraction) -> Fraction:
 def _delta(value: Fraction) -> Fraction:
     if 0 < value < LEAST_DELTA:
         raise ValueError(f"{value} is too small: no count reaches the threshold for it; write at least 1e-30")
-    return value
-
-
-def _discovery(value: Fraction) -> Fraction:
-    if value == 0:
-        raise ValueError("must be above 0: which keys exist is unknown, and showing one cannot be free of delta")
-    return value
-
-
-def _below_one(value: Fraction) -> Fraction:
-    if value >= 1:
-        raise ValueError("must be below 1: a delta of 1 promises nothing")
     return value
 
 
@@ -66,9 +64,13 @@ def check_topic(value: str) -> str:
 
 
 Exact = Annotated[Fraction, PlainValidator(_exact)]
-Epsilon = Annotated[Exact, AfterValidator(_epsilon)]
-Delta = Annotated[Exact, AfterValidator(_delta), AfterValidator(_below_one)]
-DiscoveryDelta = Annotated[Delta, AfterValidator(_discovery)]
+Epsilon = Annotated[Exact, must(bool, "be above 0"), AfterValidator(_epsilon)]
+Delta = Annotated[
+    Exact, AfterValidator(_delta), must(lambda delta: delta < 1, "be below 1: a delta of 1 promises nothing")
+]
+DiscoveryDelta = Annotated[
+    Delta, must(bool, "be above 0: which keys exist is unknown, and showing one cannot be free of delta")
+]
 """A delta that pays for showing keys that nobody named before."""
 Text = Annotated[str, Field(min_length=1)]
 Topic = Annotated[str, AfterValidator(check_topic)]

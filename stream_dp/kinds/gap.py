@@ -13,15 +13,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.kinds.fields import Epsilon, Section
-from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ListPayload, ViewBasis
+from stream_dp.kinds.fields import Epsilon, Section, must
+from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
 from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
-from stream_dp.records.by_kind import LeadingCount, ListedIn
+from stream_dp.records.by_kind import LeadingCount
 from stream_dp.records.models import Amount
 from stream_dp.select.candidates import Neighbours
 from stream_dp.select.top_k_with_gaps import (
@@ -47,10 +47,10 @@ COMBINED_PLACES = 2
 Scale = Literal["general", "monotone"]
 
 
-def _step(value: Fraction) -> Fraction:
-    if value.numerator != 1 or 10**GAP_PLACES % value.denominator:
-        raise ValueError('must be 1 or a part of it that a decimal can say, "1/10" or "0.25", not below "0.000001"')
-    return value
+_STEP = must(
+    lambda step: step.numerator == 1 and 10**GAP_PLACES % step.denominator == 0,
+    'be 1 or a part of it that a decimal can say, "1/10" or "0.25", not below "0.000001"',
+)
 
 
 class GapSelectionSettings(Section):
@@ -58,7 +58,7 @@ class GapSelectionSettings(Section):
 
     epsilon: Epsilon
     scale: Scale = "general"
-    resolution: Annotated[Epsilon, AfterValidator(_step)] = Fraction(1, 10)
+    resolution: Annotated[Epsilon, _STEP] = Fraction(1, 10)
 
 
 class GapSettings(Section):
@@ -68,20 +68,6 @@ class GapSettings(Section):
     catalogue: ListField
     k: Annotated[int, Field(ge=1, le=10_000)]
     selection: GapSelectionSettings
-
-
-class GapDetails(ListDetails):
-    """The numbers of a gap view."""
-
-    k: int
-    epsilon: Amount = Field(description="Of the selection of one window, gaps included.")
-    scale: Amount = Field(description="Mean of the noise of the selection, in users.")
-    resolution: Amount = Field(description="Of a gap, in users.")
-    certain_95: str = Field(description="A key with a gap of this many users is where it belongs, with 95 %.")
-    shortfall: str | None = Field(
-        description="In 95 % of the windows no chosen key lies further below the k-th, in users; null for a list in a "
-        "topic."
-    )
 
 
 class _GapPayload(ListPayload, array_like=True, frozen=True):
@@ -121,29 +107,20 @@ class GapPlan(ListedPlan):
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""
-        chosen = decode(_GapPayload, table.payload)
-        return self.shown(level, chosen.listed, list(zip(table.items, column, chosen.gaps, strict=True)))
-
-    def shown(self, level: int, listed: ListedIn, rows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
-        """Return the fields of the record of a level.
-
-        Args:
-            level: index into the ladder.
-            listed: the list.
-            rows: the keys in their order, each with its noisy count and its gap in steps of the resolution.
-        """
-        p, gaps = self.parameters, [gap for _, _, gap in rows]
-        combined = combine([count for _, count, _ in rows], gaps_between(gaps, p), self._variance_ratio(level))
-        together = enumerate(zip(rows, [decimal(best, COMBINED_PLACES) for best in combined], strict=True), start=1)
+        p, chosen = self.parameters, decode(_GapPayload, table.payload)
+        combined = combine(column, gaps_between(chosen.gaps, p), self._variance_ratio(level))
+        rows = zip(table.items, column, chosen.gaps, combined, strict=True)
         return {
-            "catalogue": listed,
+            "catalogue": chosen.listed,
             "k": p.k,
             "scale": Amount.up(p.scale),
             "resolution": Amount.up(Fraction(1, p.resolution)),
             "combined_error": self._combined_error(level),
             "items": tuple(
-                LeadingCount(rank=rank, item=item, count=count, combined=best, **_lead(gap, p))
-                for rank, ((item, count, gap), best) in together
+                LeadingCount(
+                    rank=rank, item=item, count=count, combined=decimal(best, COMBINED_PLACES), **_lead(gap, p)
+                )
+                for rank, (item, count, gap, best) in enumerate(rows, start=1)
             ),
         }
 
@@ -155,36 +132,41 @@ class GapPlan(ListedPlan):
         return decimal_up(Fraction(1 + lam * k, k + lam * k), DISPLAY_DIGITS)
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Explain the choice, the lead that makes it sure, and how much the gaps improve the counts."""
-        p, details = self.parameters, self._details()
+        """Explain the choice, the lead that makes it sure, and how much the gaps improve the counts.
+
+        Details, beside the list: `k`; `epsilon` of the selection of one window, gaps included; `scale`: mean of the
+        noise of the selection, in users; `resolution` of a gap, in users; `certain_95`: a key with a gap of this many
+        users is where it belongs, with 95 %; `shortfall`: in 95 % of the windows no chosen key lies further below the
+        k-th, in users; null for a list in a topic.
+        """
+        p = self.parameters
+        scale, resolution = Amount.up(p.scale), Fraction(1, p.resolution)
+        certain, shortfall = _behind(p, ONE_IN_TWENTY), None
+        if self.listed is not None:
+            shortfall = _behind(p, ONE_IN_TWENTY * Fraction(1, self.listed.size - p.k))
         halved = " (half of what it is without `scale: monotone`)" if p.monotone else ""
         sentences = [
             f"Choosing {p.k} keys with their gaps costs {keys_at_worst} a window, once for all audiences",
-            f"To choose the keys, each count gets exponential noise of mean {details.scale.decimal}{halved}",
-            f"Gaps are rounded down to {details.resolution.decimal}",
-            f"If a key is {details.certain_95} users ahead of the next, it is in its place with a probability of 95 %",
+            f"To choose the keys, each count gets exponential noise of mean {scale.decimal}{halved}",
+            f"Gaps are rounded down to {decimal_up(resolution)}",
+            f"If a key is {certain} users ahead of the next, it is in its place with a probability of 95 %",
         ]
-        if details.shortfall is not None:
-            sentences.append(f"In 95 % of the windows no key is shown that lies {details.shortfall} below the k-th")
+        if shortfall is not None:
+            sentences.append(f"In 95 % of the windows no key is shown that lies {shortfall} below the k-th")
         return Explanation(
             shows=f"the first {p.k} of the listed values, how far each is ahead of the next, and counts",
             keys=f"{self.list_in_words} {'. '.join(sentences)}. {LEFT_OUT}",
             seen=[f"first {p.k}"] * len(self.levels),
             columns={"error left\nwith gaps": [self._combined_error(level) for level in range(len(self.levels))]},
-            details=details,
-        )
-
-    def _details(self) -> GapDetails:
-        p, listed = self.parameters, self.list_details
-        others = None if listed.keys is None else _behind(p, ONE_IN_TWENTY * Fraction(1, listed.keys - p.k))
-        return GapDetails(
-            **listed.model_dump(),
-            k=p.k,
-            epsilon=Amount.up(p.epsilon),
-            scale=Amount.up(p.scale),
-            resolution=Amount.up(Fraction(1, p.resolution)),
-            certain_95=_behind(p, ONE_IN_TWENTY),
-            shortfall=others,
+            details={
+                **self.list_details,
+                "k": p.k,
+                "epsilon": Amount.up(p.epsilon),
+                "scale": scale,
+                "resolution": Amount.up(resolution),
+                "certain_95": certain,
+                "shortfall": shortfall,
+            },
         )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
@@ -64,24 +64,6 @@ class HistogramSettings(Section):
     kind: Literal["histogram"]
     delta: DiscoveryDelta
     strict: Annotated[StrictHistogramSettings | None, NOTHING_IS_EMPTY] = None
-
-
-class HistogramDetails(BaseModel):
-    """The numbers of a histogram."""
-
-    delta: Amount = Field(description="What one window adds to delta, for all levels together.")
-    minimum_counts: dict[str, int] = Field(description="By level: the smallest noisy count that is shown.")
-    two_sided_from: dict[str, int] = Field(
-        description="By level: the smallest noisy count that says of its key, with 95 %, more than an upper bound."
-    )
-
-
-class StrictHistogramDetails(HistogramDetails):
-    """The numbers of a strict histogram."""
-
-    rows: int = Field(description="Contributions that a window keeps; beyond it a random part of the keys is left out.")
-    largest_count: int = Field(description="Larger counts count as this.")
-    random_bits: int = Field(description="Random bits of a release, whatever is in it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +114,13 @@ class HistogramPlan(KindPlan):
             for level, least in zip(self.levels, self.minimum_counts, strict=True)
         )
 
-    def least_shown(self, level: int) -> int:
-        """The level's minimum count."""
-        return self.minimum_counts[level]
-
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Delta, and from which count on keys are shown."""
+        """Delta, and from which count on keys are shown.
+
+        Details: `delta`, what one window adds to delta, for all levels together; by level the `minimum_counts`, the
+        smallest noisy count that is shown, and `two_sided_from`, the smallest that says of its key, with 95 %, more
+        than an upper bound.
+        """
         delta = Amount.up(self.delta)
         names = [level.name for level in self.levels]
         return Explanation(
@@ -145,11 +128,11 @@ class HistogramPlan(KindPlan):
             keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.",
             seen=[f"from {count} users" for count in self.minimum_counts],
             columns={"shown\nfrom": [str(count) for count in self.minimum_counts]},
-            details=HistogramDetails(
-                delta=delta,
-                minimum_counts=dict(zip(names, self.minimum_counts, strict=True)),
-                two_sided_from=dict(zip(names, self.two_sided_from, strict=True)),
-            ),
+            details={
+                "delta": delta,
+                "minimum_counts": dict(zip(names, self.minimum_counts, strict=True)),
+                "two_sided_from": dict(zip(names, self.two_sided_from, strict=True)),
+            },
         )
 
 
@@ -195,7 +178,11 @@ class StrictHistogramPlan(HistogramPlan):
         return SealedTable(exact_digest(named, sealing), [item for item, _ in shown], [value for _, value in shown])
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Delta, the minimum count, and what is peculiar to noise in a public number of bits."""
+        """Delta, the minimum count, and what is peculiar to noise in a public number of bits.
+
+        Details, beside those of every histogram: `rows`, contributions that a window keeps; `largest_count`: larger
+        counts count as this; `random_bits` of a release, whatever is in it.
+        """
         table, plain = self.table, super().explain(keys_at_worst)
         bits = ORDER_BITS + self.rows * table.bits
         words = (
@@ -205,10 +192,8 @@ class StrictHistogramPlan(HistogramPlan):
             "Since a user's keys may push out others, a count has twice the noise that it has without strict. "
             f"Counts above {table.bound} count as that. Later releases cannot be sharper."
         )
-        details = StrictHistogramDetails(
-            **dict(plain.details), rows=self.rows, largest_count=table.bound, random_bits=bits
-        )
-        return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": details})
+        details = {"rows": self.rows, "largest_count": table.bound, "random_bits": bits}
+        return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": plain.details | details})
 
 
 def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPlan:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-from pydantic import BaseModel, Field, SerializeAsAny
+from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
@@ -53,7 +53,7 @@ class Explanation(BaseModel):
     columns: dict[str, list[str]] = Field(
         {}, description="Further columns of the table of levels, a cell for each level."
     )
-    details: SerializeAsAny[BaseModel] = Field(description="The numbers of the kind.")
+    details: dict[str, Any] = Field(description="The numbers of the kind; `explain` of each says which.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ class KindPlan(ABC):
 
     def least_shown(self, level: int) -> int | None:
         """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""
-        return None
+        return self.limits(level).get("minimum_count")
 
     def limits(self, level: int) -> Mapping[str, int]:
         """Return the fields of a record that say how to read a shown count, and follow from the level alone."""
@@ -206,14 +206,6 @@ def largest_first(rows: Iterable[tuple[str, int]]) -> tuple[ItemCount, ...]:
     """Return keys and their counts as records have them, the largest count first."""
     ordered = sorted(rows, key=lambda row: (-row[1], row[0]))
     return tuple([ItemCount(item=item, count=count) for item, count in ordered])
-
-
-class ListDetails(BaseModel):
-    """List that a plan is about."""
-
-    keys: int | None = Field(description="How many keys the list has; null for one in a topic.")
-    version: str | None = Field(description="Version of the list; null for one in a topic.")
-    topic: str | None = Field(description="Topic of the list; null for one that is written down.")
 
 
 class ListPayload(msgspec.Struct, array_like=True, frozen=True):
@@ -261,11 +253,11 @@ class ListedPlan(KindPlan):
         return f"The list has {self.listed.size} keys, version {self.listed.version}."
 
     @property
-    def list_details(self) -> ListDetails:
-        """The same in numbers."""
+    def list_details(self) -> dict[str, Any]:
+        """The same in numbers: `keys`, how many the list has, and its `version`; null for one in a `topic`."""
         if self.listed is None:
-            return ListDetails(keys=None, version=None, topic=self.topics[0])
-        return ListDetails(keys=self.listed.size, version=self.listed.version, topic=None)
+            return {"keys": None, "version": None, "topic": self.topics[0]}
+        return {"keys": self.listed.size, "version": self.listed.version, "topic": None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
@@ -43,17 +43,6 @@ class LookupSettings(Section):
     rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     key_bytes: Annotated[int, Field(ge=1, le=MOST_KEY_BYTES)] = 20
     largest_count: Annotated[int, Field(ge=1, le=(1 << 32) - 1)] = 10_000
-
-
-class LookupDetails(BaseModel):
-    """The numbers of a lookup view."""
-
-    rows: int = Field(description="Contributions that a window keeps; beyond it a random part of the keys is left out.")
-    key_bytes: int = Field(description="Longer keys share one answer.")
-    largest_count: int = Field(description="Larger counts count as this.")
-    absent_mean: str = Field(description="Mean answer for a key that nobody has.")
-    table_bytes: int = Field(description="Size of a release, whatever is in it.")
-    random_bits: int = Field(description="Random bits of a release, whatever is in it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +84,12 @@ class LookupPlan(KindPlan):
         return {"absent_mean": mean, "table": b64encode(table.payload).decode(), "items": ()}
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Size and bounds of the table."""
+        """Size and bounds of the table.
+
+        Details: `rows`, contributions that a window keeps, beyond which a random part of the keys is left out;
+        `key_bytes`: longer keys share one answer; `largest_count`: larger counts count as this; `absent_mean`, the mean
+        answer for a key that nobody has; `table_bytes` and `random_bits` of a release, whatever is in it.
+        """
         compact = self.compact
         mean, size = decimal_up(self.absent_mean, DISPLAY_DIGITS), compact.table_bytes
         return Explanation(
@@ -105,14 +99,14 @@ class LookupPlan(KindPlan):
             f"A window keeps {compact.rows:,} contributions of one user to one key; of more, a random part of the keys "
             "is left out. Since a user's keys may push out others, a count has twice the noise that it has elsewhere.",
             seen=["any key asked for"],
-            details=LookupDetails(
-                rows=compact.rows,
-                key_bytes=compact.key_bytes,
-                largest_count=compact.query.bound,
-                absent_mean=mean,
-                table_bytes=size,
-                random_bits=compact.bits,
-            ),
+            details={
+                "rows": compact.rows,
+                "key_bytes": compact.key_bytes,
+                "largest_count": compact.query.bound,
+                "absent_mean": mean,
+                "table_bytes": size,
+                "random_bits": compact.bits,
+            },
         )
 
 

@@ -5,7 +5,6 @@ And the counts of the keys of one, for kinds that select some.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -35,58 +34,9 @@ Counts = Mapping[str, int]
 """Exact counts by key: how many users had the key in a window, within their bounds."""
 
 
-class PublicKeys(ABC):
-    """The keys of a public list, each once, in a fixed order.
-
-    Attributes:
-        version: names the list by its content, in 16 hex digits of a hash.
-    """
-
-    version: str
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of keys."""
-
-    @abstractmethod
-    def __contains__(self, key: object) -> bool:
-        """Return True if a key is on the list."""
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[str]:
-        """Every key, in order."""
-
-    @abstractmethod
-    def key(self, place: int) -> str:
-        """The key at a place, from 0."""
-
-    @abstractmethod
-    def places(self, keys: Collection[str]) -> list[int]:
-        """The places of those of some keys that are on the list, ascending, each once."""
-
-    def unseen(self, seen: Sequence[int], numbers: Sequence[int]) -> list[str]:
-        """Find keys by their number among those that were not seen, in the order of the list.
-
-        Args:
-            seen: the `places` of those that were.
-            numbers: from 0.
-
-        Raises:
-            IndexError: there is no such number.
-
-        Guarantee: exact. Time and memory: O(s) for s seen keys, and O(log s) for each number.
-        """
-        unseen_before = [place - rank for rank, place in enumerate(seen)]
-        left = self.size - len(seen)
-        if any(not 0 <= number < left for number in numbers):
-            raise IndexError(f"a number is not below {left}, which is how many keys were not seen")
-        return [self.key(number + bisect_right(unseen_before, number)) for number in numbers]
-
-
 @dataclass(frozen=True)
-class KeyList(PublicKeys):
-    """A list whose keys are stored.
+class KeyList:
+    """A public list whose keys are stored.
 
     Attributes:
         keys: sorted, each once.
@@ -134,8 +84,10 @@ class KeyList(PublicKeys):
 
 
 @dataclass(frozen=True)
-class NumberRange(PublicKeys):
-    """The whole numbers of a range, in decimal without leading zeros, smallest first; nothing is stored for a number.
+class NumberRange:
+    """A public list of the whole numbers of a range, in decimal without leading zeros, smallest first.
+
+    Nothing is stored for a number.
 
     Attributes:
         first: not below 0.
@@ -146,7 +98,7 @@ class NumberRange(PublicKeys):
     last: int
 
     @cached_property
-    def version(self) -> str:  # type: ignore[override]
+    def version(self) -> str:
         """A hash over both ends; the same numbers written out have another version."""
         state = blake2b(f"{self.first} {self.last}".encode(), digest_size=VERSION_BYTES, person=b"stream-dp nums 1")
         return state.hexdigest()
@@ -177,6 +129,30 @@ class NumberRange(PublicKeys):
     def places(self, keys: Collection[str]) -> list[int]:
         """The places of those of some keys that are numbers of the range, ascending, each once."""
         return sorted({int(key) - self.first for key in keys if key in self})
+
+
+PublicKeys = KeyList | NumberRange
+"""The keys of a public list, each once, in a fixed order."""
+
+
+def unseen(listed: PublicKeys, seen: Sequence[int], numbers: Sequence[int]) -> list[str]:
+    """Find keys of a list by their number among those that were not seen, in the order of the list.
+
+    Args:
+        listed: the list.
+        seen: the `places` of those that were.
+        numbers: from 0.
+
+    Raises:
+        IndexError: there is no such number.
+
+    Guarantee: exact. Time and memory: O(s) for s seen keys, and O(log s) for each number.
+    """
+    unseen_before = [place - rank for rank, place in enumerate(seen)]
+    left = listed.size - len(seen)
+    if any(not 0 <= number < left for number in numbers):
+        raise IndexError(f"a number is not below {left}, which is how many keys were not seen")
+    return [listed.key(number + bisect_right(unseen_before, number)) for number in numbers]
 
 
 class FileSettings(Section):
@@ -337,5 +313,5 @@ class ListedCounts:
         """The keys that a selection has chosen, those by name that it knows as numbers among keys that nobody had."""
         chosen = list(chosen)
         numbers = [one.number for one in chosen if isinstance(one, Unseen)]
-        unseen = iter(self.listed.unseen(self.places, numbers))
-        return [next(unseen) if isinstance(one, Unseen) else str(one) for one in chosen]
+        names = iter(unseen(self.listed, self.places, numbers))
+        return [next(names) if isinstance(one, Unseen) else str(one) for one in chosen]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
@@ -37,17 +37,6 @@ class PureTopKSettings(Section):
     k: Annotated[int, Field(ge=1, le=100)]
     key_bytes: Annotated[int, Field(ge=1, le=MOST_KEY_BYTES)] = 32
     largest_count: Annotated[int, Field(ge=1, le=(1 << 32) - 1)] = 1_000_000
-
-
-class PureTopKDetails(BaseModel):
-    """The numbers of a pure top-k."""
-
-    k: int
-    key_bytes: int = Field(description="Longer keys are not shown.")
-    largest_count: int = Field(description="Larger counts count as this.")
-    minimum_count: int = Field(description="The smallest noisy count that is shown.")
-    within_95: int = Field(description="In 95 % of the windows all shown counts are within this of the true ones.")
-    random_bits: int = Field(description="Random bits of one observed key.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +86,13 @@ class PureTopKPlan(KindPlan):
         """The minimum count."""
         return {"minimum_count": self.minimum_count}
 
-    def least_shown(self, level: int) -> int:
-        """The minimum count."""
-        return self.minimum_count
-
     def explain(self, keys_at_worst: str) -> Explanation:
-        """From which count on a key can be shown, and why."""
+        """From which count on a key can be shown, and why.
+
+        Details: `k`; `key_bytes`: longer keys are not shown; `largest_count`: larger counts count as this;
+        `minimum_count`, the smallest noisy count that is shown; `within_95`: in 95 % of the windows all shown counts
+        are within this of the true ones; `random_bits` of one observed key.
+        """
         draw, bits = self.draw, self.draw.universe.bit_length()
         return Explanation(
             shows=f"the {draw.k} most frequent keys and their counts",
@@ -113,14 +103,14 @@ class PureTopKPlan(KindPlan):
             f"Longer keys are not shown; counts above {draw.query.bound} count as that.",
             seen=[f"from {self.minimum_count} users"],
             columns={"shown\nfrom": [str(self.minimum_count)]},
-            details=PureTopKDetails(
-                k=draw.k,
-                key_bytes=self.keys.max_bytes,
-                largest_count=draw.query.bound,
-                minimum_count=self.minimum_count,
-                within_95=self.within_95,
-                random_bits=draw.query.bits,
-            ),
+            details={
+                "k": draw.k,
+                "key_bytes": self.keys.max_bytes,
+                "largest_count": draw.query.bound,
+                "minimum_count": self.minimum_count,
+                "within_95": self.within_95,
+                "random_bits": draw.query.bits,
+            },
         )
 
 

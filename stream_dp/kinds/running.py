@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
-
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.fields import Section
-from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ViewBasis
+from stream_dp.kinds.kind import Explanation, Kind, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, ListField, fixed_list
 from stream_dp.kinds.sealing import noise_levels
 from stream_dp.windows.shapes.running_totals import height, most_blocks
@@ -31,17 +29,6 @@ class RunningSettings(Section):
 
     kind: Literal["running"]
     catalogue: ListField
-
-
-class RunningDetails(ListDetails):
-    """List of a running view, and the sums that make up its totals."""
-
-    panes: int = Field(description="Panes of a window; a total is published at the end of each.")
-    height: int = Field(description="Of how many noisy blocks of panes a count of one user is part, at most.")
-    most_blocks: int = Field(description="The most blocks that a total is the sum of: each brings noise of its own.")
-    expected_errors: dict[str, list[str]] = Field(
-        description="By level: mean absolute noise of a total of one block, of two, ..., rounded up."
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +48,13 @@ class RunningPlan(CataloguePlan):
         return [*self.list_identity, self.panes]
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """The list, and what the panes have to do with the noise."""
+        """The list, and what the panes have to do with the noise.
+
+        Details, beside the list: `panes` of a window, at the end of each of which a total is published; `height`: of
+        how many noisy blocks of panes a count of one user is part, at most; `most_blocks` that a total is the sum of,
+        each with noise of its own; `expected_errors` by level: mean absolute noise of a total of one block, of two,
+        ..., rounded up.
+        """
         blocks, most = height(self.panes), most_blocks(self.panes)
         errors = {
             level.name: [decimal_up(level.error_of(number), DISPLAY_DIGITS) for number in range(1, most + 1)]
@@ -75,13 +68,13 @@ class RunningPlan(CataloguePlan):
             f"what it would be for one; a total is the sum of up to {most} blocks.",
             seen=["all listed"] * len(self.levels),
             columns={"error with\n1 block": [each[0] for each in errors.values()]},
-            details=RunningDetails(
-                **self.list_details.model_dump(),
-                panes=self.panes,
-                height=blocks,
-                most_blocks=most,
-                expected_errors=errors,
-            ),
+            details={
+                **self.list_details,
+                "panes": self.panes,
+                "height": blocks,
+                "most_blocks": most,
+                "expected_errors": errors,
+            },
         )
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import Field, PlainValidator
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.kinds.fields import Epsilon, Exact, Section
-from stream_dp.kinds.kind import Explanation, Kind, ListDetails, ListedPlan, ListPayload, ViewBasis
+from stream_dp.kinds.fields import Epsilon, Exact, Section, must
+from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
 from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
 from stream_dp.records.models import Amount, ItemCount
@@ -37,12 +37,6 @@ DISPLAY_DIGITS = 3
 Mechanism = Literal["canonical", "one-shot", "auto"]
 
 
-def _gamma(value: Fraction) -> Fraction:
-    if value > 1:
-        raise ValueError("must be from 0 to 1")
-    return value
-
-
 def _profile(value: object) -> dict[int, int]:
     """Counts by rank, ranks rising; a file has ranks as text."""
     if isinstance(value, dict) and value and all(str(rank).isdecimal() for rank in value):
@@ -58,7 +52,7 @@ class SubsetSelectionSettings(Section):
     epsilon: Epsilon
     mechanism: Mechanism = "canonical"
     noise: Literal["gumbel", "exponential"] | None = None
-    gamma: Annotated[Exact, AfterValidator(_gamma)] | None = None
+    gamma: Annotated[Exact, must(lambda part: part <= 1, "be from 0 to 1")] | None = None
     loss: Literal["signed", "paper"] | None = None
     profile: Annotated[dict[int, int], PlainValidator(_profile)] | None = None
 
@@ -70,24 +64,6 @@ class SubsetSettings(Section):
     catalogue: ListField
     k: Annotated[int, Field(ge=1, le=1_000)]
     selection: SubsetSelectionSettings
-
-
-class SubsetDetails(ListDetails):
-    """The numbers of a subset view."""
-
-    k: int
-    mechanism: Literal["canonical", "one-shot"]
-    epsilon: Amount = Field(description="Of the selection of one window.")
-    missed: str | None = Field(
-        description="In 95 % of the windows no more is missed, in users: canonical, gamma times what the worst chosen "
-        "key lies below the k-th, and (1 - gamma) times what the best key left out lies above it; one-shot, what a "
-        "chosen key lies below the k-th. Null for a list in a topic."
-    )
-    critical_epsilon: str | None = Field(
-        description="By the profile: below about this epsilon the canonical choice is nearly a uniform one. Null "
-        "without a profile, or for a list in a topic."
-    )
-    feasible: bool | None = Field(description="Whether epsilon is at least 1.3 times that; null where that is null.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,59 +120,71 @@ class SubsetPlan(ListedPlan):
             "items": tuple(ItemCount(item=item, count=count) for item, count in rows),
         }
 
+    @property
+    def feasible(self) -> bool | None:
+        """True if epsilon is enough by the profile; None without one."""
+        return None if self.critical is None else self.parameters.epsilon >= MARGIN * self.critical
+
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Explain the choice of the set, what it may miss, and whether it is feasible."""
-        p, details = self.parameters, self._details()
-        price = f"Choosing the set ({details.mechanism}) costs {keys_at_worst} a window, once for all audiences."
-        sentences = [self.list_in_words, price, *self._expected(details), LEFT_OUT]
+        """Explain the choice of the set, what it may miss, and whether it is feasible.
+
+        Details, beside the list: `k`; `mechanism`; `epsilon` of the selection of one window; `missed`: in 95 % of the
+        windows no more is missed, in users: canonical, gamma times what the worst chosen key lies below the k-th, and
+        (1 - gamma) times what the best key left out lies above it; one-shot, what a chosen key lies below the k-th;
+        null for a list in a topic; `critical_epsilon`, by the profile: below about this epsilon the canonical choice is
+        nearly a uniform one; `feasible`: whether epsilon is at least 1.3 times that; both null without a profile, or
+        for a list in a topic.
+        """
+        p, missed = self.parameters, self._missed()
+        price = f"Choosing the set ({self.mechanism}) costs {keys_at_worst} a window, once for all audiences."
+        sentences = [self.list_in_words, price, *self._expected(missed), LEFT_OUT]
         return Explanation(
             shows=f"{p.k} of the listed values, the most frequent ones as a set, with counts",
             keys=" ".join(sentences),
             seen=[f"top {p.k}"] * len(self.levels),
-            details=details,
+            details={
+                **self.list_details,
+                "k": p.k,
+                "mechanism": self.mechanism,
+                "epsilon": Amount.up(p.epsilon),
+                "missed": None if missed is None else _short(missed),
+                "critical_epsilon": None if self.critical is None else _short(self.critical),
+                "feasible": self.feasible,
+            },
         )
 
-    def _expected(self, details: SubsetDetails) -> Iterator[str]:
+    def _missed(self) -> Fraction | None:
+        if self.listed is None:
+            return None
+        miss = _one_shot_miss if self.one_shot else worst_miss
+        return miss(self.listed.size, self.parameters, ONE_IN_TWENTY)
+
+    def _expected(self, missed: Fraction | None) -> Iterator[str]:
         p = self.parameters
-        if details.missed is not None and self.one_shot:
-            yield f"In 95 % of the windows no key is shown that lies {details.missed} users below the k-th."
-        elif details.missed is not None and details.keys is not None:
-            missed = worst_miss(details.keys, p, ONE_IN_TWENTY)
+        if missed is not None and self.one_shot:
+            yield f"In 95 % of the windows no key is shown that lies {_short(missed)} users below the k-th."
+        elif missed is not None:
             words = []
             if p.gamma > 0:
-                below = decimal_up(Fraction(missed, p.gamma), DISPLAY_DIGITS)
-                words.append(f"no key is shown that lies {below} users below the k-th")
+                words.append(f"no key is shown that lies {_short(missed / p.gamma)} users below the k-th")
             if p.gamma < 1:
-                above = decimal_up(Fraction(missed, 1 - p.gamma), DISPLAY_DIGITS)
-                words.append(f"none is missing that lies {above} above it")
+                words.append(f"none is missing that lies {_short(missed / (1 - p.gamma))} above it")
             yield f"In 95 % of the windows {', and '.join(words)}."
-        if details.critical_epsilon is not None:
-            if details.feasible:
+        if self.critical is not None:
+            if self.feasible:
                 verdict = "is enough"
             elif self.one_shot:
                 verdict = "is less, so one noise for each key chooses, which then finds more"
             else:
                 verdict = "is less, so the set may be nearly a random one: take one-shot, or more epsilon"
             yield (
-                f"By the profile a canonical choice needs {decimal_up(MARGIN, DISPLAY_DIGITS)} times an epsilon of "
-                f"{details.critical_epsilon}; {details.epsilon.decimal} {verdict}."
+                f"By the profile a canonical choice needs {_short(MARGIN)} times an epsilon of "
+                f"{_short(self.critical)}; {decimal_up(p.epsilon)} {verdict}."
             )
 
-    def _details(self) -> SubsetDetails:
-        p, listed = self.parameters, self.list_details
-        missed = None
-        if listed.keys is not None:
-            bound = _one_shot_miss(p, listed.keys) if self.one_shot else worst_miss(listed.keys, p, ONE_IN_TWENTY)
-            missed = decimal_up(bound, DISPLAY_DIGITS)
-        return SubsetDetails(
-            **listed.model_dump(),
-            k=p.k,
-            mechanism=self.mechanism,
-            epsilon=Amount.up(p.epsilon),
-            missed=missed,
-            critical_epsilon=None if self.critical is None else decimal_up(self.critical, DISPLAY_DIGITS),
-            feasible=None if self.critical is None else p.epsilon >= MARGIN * self.critical,
-        )
+
+def _short(value: Fraction) -> str:
+    return decimal_up(value, DISPLAY_DIGITS)
 
 
 def _one_shot_top_k(counts: Mapping[str, int], zeros: int, p: SubsetParameters, bits: BitSource) -> tuple[object, ...]:
@@ -205,9 +193,9 @@ def _one_shot_top_k(counts: Mapping[str, int], zeros: int, p: SubsetParameters, 
     return one_shot_top_k(counts, zeros, noise, bits)
 
 
-def _one_shot_miss(p: SubsetParameters, keys: int) -> Fraction:
+def _one_shot_miss(keys: int, p: SubsetParameters, alpha: Fraction) -> Fraction:
     """K / epsilon ln((n - k) / alpha): noise is above 0, and that of n - k keys above this with probability alpha."""
-    return exceeded(Fraction(p.k, p.epsilon), Fraction(ONE_IN_TWENTY, keys - p.k))
+    return exceeded(Fraction(p.k, p.epsilon), Fraction(alpha, keys - p.k))
 
 
 def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:

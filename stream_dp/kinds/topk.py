@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from stream_dp.accounting import Cost, selection_cost
 from stream_dp.accounting.selection import fixed_threshold_cost, laplace_selection_cost, laplace_selection_delta
@@ -45,7 +45,7 @@ from stream_dp.windows.merging import largest
 
 DISPLAY_DIGITS = 3
 NINE_IN_TEN, ONE_IN_TWENTY = Fraction(9, 10), Fraction(1, 20)
-"""Of the statements in `Expectation`."""
+"""Of the statements in `expectation`."""
 
 _UNKNOWN_DOMAIN = frozenset({"kbar", "selection.delta"})
 _NEEDED: Mapping[Mechanism, frozenset[str]] = {
@@ -77,39 +77,21 @@ class TopKSettings(Section):
     selection: SelectionSettings
 
 
-class Expectation(BaseModel):
-    """Accuracy to be expected of a selection with Gumbel noise, in users, rounded up (specs/topk 4)."""
+def expectation(p: TopKParameters) -> dict[str, str]:
+    """Return the accuracy to be expected of a selection with Gumbel noise, in users, rounded up (specs/topk 4).
 
-    usually: str = Field(description="With this margin a key is shown nine times in ten.")
-    all_found: str = Field(description="With this margin of the k-th count, k keys are shown in 95 % of windows.")
-    shortfall: str = Field(description="No key is shown whose count is further below the k-th largest, in 95 %.")
-    noise: str = Field(description="Chance that a window in which all counts are equal shows anything.")
-
-    @classmethod
-    def of(cls, p: TopKParameters) -> Self:
-        """The statements about a selection's parameters."""
-        return cls(
-            usually=decimal_up(lead_for_inclusion(p, NINE_IN_TEN), DISPLAY_DIGITS),
-            all_found=decimal_up(lead_for_all(p, ONE_IN_TWENTY), DISPLAY_DIGITS),
-            shortfall=decimal_up(shortfall(p, ONE_IN_TWENTY), DISPLAY_DIGITS),
-            noise=decimal_up(chance_of_noise(p), DISPLAY_DIGITS),
-        )
-
-
-class TopKDetails(BaseModel):
-    """The numbers of a top-k: how its keys are chosen."""
-
-    mechanism: Mechanism
-    k: int
-    kbar: int | None = Field(description="How many of the largest counts it looks at; null for a catalogue.")
-    epsilon: Amount = Field(description="Of each draw; of each item of a user (laplace); of each of k keys (fixed).")
-    delta: Amount = Field(description="What one window adds to delta, for all levels together.")
-    draws: int = Field(description="Draws that are reserved for a window; 0 where every window has the same price.")
-    margin: str | None = Field(
-        description="How far, in users, a key must stand above the largest count outside the first kbar to be shown "
-        "as often as not; null where no key has to."
-    )
-    expectation: Expectation | None = Field(description="What it can be expected to find; null where nothing can.")
+    Returns:
+        `usually`: with this margin a key is shown nine times in ten. `all_found`: with this margin of the k-th count, k
+        keys are shown in 95 % of windows. `shortfall`: no key is shown whose count is further below the k-th largest,
+        in 95 %. `noise`: chance that a window in which all counts are equal shows anything.
+    """
+    found = {
+        "usually": lead_for_inclusion(p, NINE_IN_TEN),
+        "all_found": lead_for_all(p, ONE_IN_TWENTY),
+        "shortfall": shortfall(p, ONE_IN_TWENTY),
+        "noise": chance_of_noise(p),
+    }
+    return {name: decimal_up(value, DISPLAY_DIGITS) for name, value in found.items()}
 
 
 class Found(msgspec.Struct, array_like=True, frozen=True):
@@ -138,7 +120,7 @@ class Selection:
         listed: the list of a known domain; None for an unknown one.
         margin: how far a key must stand above the count that follows the first kbar to be shown as often as not, in
             users, rounded up; None for a catalogue.
-        expectation: what it can be expected to find, None where nothing general can be said.
+        expected: its `expectation`, None where nothing general can be said.
         most_draws: what is reserved, in draws; 0 where a call has one price.
         by_call: that price.
         choose: selects from the exact counts: of at least the kbar + 1 largest, of all for a catalogue.
@@ -154,7 +136,7 @@ class Selection:
     choose: Callable[[Mapping[str, int], BitSource], Chosen] = field(compare=False, repr=False)
     by_call: Cost | None = None
     listed: PublicKeys | None = None
-    expectation: Expectation | None = None
+    expected: Mapping[str, str] | None = None
 
     def cost(self, draws: int, *, squared: bool) -> Cost:
         """Return the cost of so many draws, bottom included; `squared` where the ledger has a part for draws."""
@@ -183,8 +165,8 @@ def by_draws(mechanism: Mechanism, p: TopKParameters) -> Selection:
     def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
         return _drawn(limited_domain_top_k(*candidates(counts, p.kbar, p.domain), p, bits))
 
-    margin, expectation = threshold(0, p)[1], Expectation.of(p)
-    return Selection(mechanism, p.k, p.kbar, p.epsilon, p.delta, margin, p.k, choose, expectation=expectation)
+    margin = threshold(0, p)[1]
+    return Selection(mechanism, p.k, p.kbar, p.epsilon, p.delta, margin, p.k, choose, expected=expectation(p))
 
 
 def chosen_kbar(k: int, kbar: int, epsilon: Fraction, delta: Fraction) -> Selection:
@@ -309,22 +291,25 @@ class TopKPlan(KindPlan):
         }
 
     def explain(self, keys_at_worst: str) -> Explanation:
-        """Explain the choice of keys, and its accuracy."""
+        """Explain the choice of keys, and its accuracy.
+
+        Details are those of the `Selection`: `draws` that are reserved for a window, and the `margin` in users.
+        """
         chosen = self.selection
         return Explanation(
             shows=f"the {chosen.k} most frequent, with counts",
             keys=_in_words(chosen, keys_at_worst),
             seen=[f"top {chosen.k}"] * len(self.levels),
-            details=TopKDetails(
-                mechanism=chosen.mechanism,
-                k=chosen.k,
-                kbar=chosen.kbar,
-                epsilon=Amount.up(chosen.epsilon),
-                delta=Amount.up(chosen.delta),
-                draws=chosen.most_draws,
-                margin=None if chosen.margin is None else decimal_up(chosen.margin, DISPLAY_DIGITS),
-                expectation=chosen.expectation,
-            ),
+            details={
+                "mechanism": chosen.mechanism,
+                "k": chosen.k,
+                "kbar": chosen.kbar,
+                "epsilon": Amount.up(chosen.epsilon),
+                "delta": Amount.up(chosen.delta),
+                "draws": chosen.most_draws,
+                "margin": None if chosen.margin is None else decimal_up(chosen.margin, DISPLAY_DIGITS),
+                "expectation": chosen.expected,
+            },
         )
 
 
@@ -337,13 +322,13 @@ def _in_words(chosen: Selection, keys_at_worst: str) -> str:
         f"{price}audiences. A key is compared with the most frequent key outside the first {chosen.kbar}: with "
         f"{decimal_up(chosen.margin, DISPLAY_DIGITS)} users more, it is shown in half of the windows"
     )
-    if chosen.expectation is None:
+    expected = chosen.expected
+    if expected is None:
         return shown + "."
-    expected = chosen.expectation
     return (
-        f"{shown}, with {expected.usually} more in 9 of 10. If key number {chosen.k} has {expected.all_found} more, "
-        f"all {chosen.k} keys are shown in 95 % of the windows. In 95 % of the windows, every key that is shown has at "
-        f"most {expected.shortfall} users fewer than key number {chosen.k}."
+        f"{shown}, with {expected['usually']} more in 9 of 10. If key number {chosen.k} has {expected['all_found']} "
+        f"more, all {chosen.k} keys are shown in 95 % of the windows. In 95 % of the windows, every key that is shown "
+        f"has at most {expected['shortfall']} users fewer than key number {chosen.k}."
     )
 
 

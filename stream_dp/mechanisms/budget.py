@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar
 
 from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, reserve
 from stream_dp.errors import BudgetError, Fault, ParameterError
@@ -13,9 +14,19 @@ from stream_dp.exact.rationals import parse_exact
 
 Exact = int | str | Fraction
 """An exact number: a whole number, a fraction, or text such as "0.25", "1/3" or "1e-6"."""
-T = TypeVar("T")
-Draw = Callable[[BitSource], tuple[T, Cost]]
-"""Draws a result, and says what it costs."""
+
+
+@dataclass
+class PaidCall:
+    """A call that draws.
+
+    Attributes:
+        bits: source of uniform bits.
+        cost: what it costs: the most that it can, unless it says less.
+    """
+
+    bits: BitSource
+    cost: Cost
 
 
 class Budget:
@@ -54,39 +65,36 @@ class Budget:
         """Rest of the budget."""
         return self.ledger.left
 
-    def pay(self, worst: Cost, draw: Draw[T]) -> T:
-        """Reserve, draw, and pay what the draw came to.
+    @contextmanager
+    def pay(self, worst: Cost) -> Iterator[PaidCall]:
+        """Reserve what a call can cost, and pay what it came to once it is over.
 
         Args:
             worst: the most it can cost.
-            draw: draws the result from `bits`; called once the worst case is reserved.
+
+        Yields:
+            The call, once the worst case is reserved. If it fails, nothing is charged.
 
         Raises:
             BudgetError: the budget does not cover the worst case; nothing was drawn or charged.
         """
         self._calls += 1
-        call = str(self._calls)
-        held = reserve(self.ledger, call, worst)
+        name, call = str(self._calls), PaidCall(self.bits, worst)
+        held = reserve(self.ledger, name, worst)
         if isinstance(held, Overdraft):
             raise BudgetError(f"this call can cost {_words(worst)}, and {_words(held.left)} is left")
         self.ledger = held
         try:
-            result, cost = draw(self.bits)
+            yield call
         except BaseException:
-            self.ledger = cancel(self.ledger, call)
+            self.ledger = cancel(self.ledger, name)
             raise
-        self.ledger = commit(self.ledger, call, cost, {}, view="")
-        return result
+        self.ledger = commit(self.ledger, name, call.cost, {}, view="")
 
 
-def paid(budget: Budget | None, worst: Cost, draw: Draw[T]) -> T:
-    """Draw, and pay for it from a budget if there is one."""
-    return draw(SystemBits())[0] if budget is None else budget.pay(worst, draw)
-
-
-def bits_of(budget: Budget | None) -> BitSource:
-    """The source of bits of a budget, or of the operating system."""
-    return SystemBits() if budget is None else budget.bits
+def paying(budget: Budget | None, worst: Cost) -> AbstractContextManager[PaidCall]:
+    """Return the context of a call that is paid for from a budget, if there is one."""
+    return nullcontext(PaidCall(SystemBits(), worst)) if budget is None else budget.pay(worst)
 
 
 def cost_of(epsilon: Fraction, delta: Fraction = Fraction(0)) -> Cost:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import Fault, ParameterError, StateError
-from stream_dp.exact.bits import BitSource
+from stream_dp.exact.bits import SystemBits
 from stream_dp.lossless.discrete_laplace import coarsen, draw_noise, interval, sum_interval
 from stream_dp.lossless.levels import discovery_delta, minimum_count, noise_parameter, threshold_for
-from stream_dp.mechanisms.budget import Budget, Exact, bits_of, cost_of, number, paid, positive, whole
+from stream_dp.mechanisms.budget import Budget, Exact, cost_of, number, paying, positive, whole
 
 CONFIDENCE = Fraction(95, 100)
 MOST_EPSILON = 40
@@ -77,11 +77,9 @@ def discrete_laplace_counts(
     a = _level(price, items_per_user)
     exact, cost = whole(counts), cost_of(price)
 
-    def draw(bits: BitSource) -> tuple[NoisyCounts, Cost]:
-        noisy = {key: count + draw_noise(a, bits) for key, count in exact.items()}
-        return NoisyCounts(noisy, interval(a, CONFIDENCE), cost), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, cost) as call:
+        noisy = {key: count + draw_noise(a, call.bits) for key, count in exact.items()}
+    return NoisyCounts(noisy, interval(a, CONFIDENCE), cost)
 
 
 def histogram(
@@ -114,12 +112,10 @@ def histogram(
     discovery_delta([(threshold, least)], items_per_user)
     exact, cost = {key: count for key, count in whole(counts, least=0).items() if count}, cost_of(price, chance)
 
-    def draw(bits: BitSource) -> tuple[NoisyHistogram, Cost]:
-        noisy = [(key, count + draw_noise(a, bits)) for key, count in exact.items()]
+    with paying(budget, cost) as call:
+        noisy = [(key, count + draw_noise(a, call.bits)) for key, count in exact.items()]
         shown = sorted((row for row in noisy if row[1] >= least), key=lambda row: (-row[1], row[0]))
-        return NoisyHistogram(dict(shown), least, interval(a, CONFIDENCE), cost), cost
-
-    return paid(budget, cost, draw)
+    return NoisyHistogram(dict(shown), least, interval(a, CONFIDENCE), cost)
 
 
 class LosslessCounts:
@@ -157,14 +153,15 @@ class LosslessCounts:
         if len(self.epsilons) < 2 or any(a >= b for a, b in zip(self.epsilons, self.epsilons[1:], strict=False)):
             raise ParameterError([Fault("epsilons", "must be two or more, each larger than the one before")])
         self._levels = {epsilon: _level(epsilon, items_per_user) for epsilon in self.epsilons}
-        self._bits, self._budget, self._paid = bits_of(budget), budget, Fraction(0)
+        bits = SystemBits() if budget is None else budget.bits
+        self._budget, self._paid = budget, Fraction(0)
         if len(set(self._levels.values())) < len(self._levels):
             raise ParameterError([Fault("epsilons", "are too close: two of them come to the same noise")])
         finest, *coarser = reversed(self._levels.values())
-        noisy = {key: count + draw_noise(finest, self._bits) for key, count in whole(counts).items()}
+        noisy = {key: count + draw_noise(finest, bits) for key, count in whole(counts).items()}
         self._counts, fine = {finest: noisy}, finest
         for coarse in coarser:
-            noisy = {key: coarsen(count, fine, coarse, self._bits) for key, count in noisy.items()}
+            noisy = {key: coarsen(count, fine, coarse, bits) for key, count in noisy.items()}
             self._counts[coarse], fine = noisy, coarse
 
     @property
@@ -185,17 +182,12 @@ class LosslessCounts:
         level = number("epsilon", epsilon)
         if level not in self._levels:
             raise ParameterError([Fault("epsilon", f"must be one of {', '.join(map(str, self.epsilons))}")])
-        added = max(level - self._paid, Fraction(0))
-
-        def draw(bits: BitSource) -> tuple[NoisyCounts, Cost]:
-            a = self._levels[level]
-            return NoisyCounts(self._counts[a], interval(a, CONFIDENCE), cost_of(max(level, self._paid))), cost_of(
-                added
-            )
-
-        found = paid(self._budget, cost_of(added), draw) if added else draw(self._bits)[0]
-        self._paid += added
-        return found
+        if level > self._paid:
+            with paying(self._budget, cost_of(level - self._paid)):
+                pass
+            self._paid = level
+        a = self._levels[level]
+        return NoisyCounts(self._counts[a], interval(a, CONFIDENCE), self.cost)
 
 
 class _Block(NamedTuple):
@@ -244,8 +236,9 @@ class RunningCounts:
         self._level = _level(price, moved)
         self._keys, self._closed = sorted(set(keys)), 0
         self._blocks: list[_Block] = []
-        self._bits, self.cost = bits_of(budget), cost_of(price)
-        paid(budget, self.cost, lambda _: (None, self.cost))
+        self.cost = cost_of(price)
+        with paying(budget, self.cost) as call:
+            self._bits = call.bits
 
     def close_pane(self, counts: Mapping[str, int]) -> NoisyCounts:
         """Add a pane and release the totals up to its end.

@@ -8,13 +8,12 @@ from fractions import Fraction
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import Fault, ParameterError
-from stream_dp.exact.bits import BitSource
 from stream_dp.histograms.basic import basic_histogram, stability_histogram, stability_threshold
 from stream_dp.histograms.compact import Compact, CompactHistogram
 from stream_dp.histograms.counting_queries import Base, GeometricTable, ceil_log2, interval
 from stream_dp.histograms.key_space import KeySpace
 from stream_dp.histograms.pure_top_k import FLOOR_BITS, PureTopK, top_texts
-from stream_dp.mechanisms.budget import Budget, Exact, cost_of, number, paid, positive, whole
+from stream_dp.mechanisms.budget import Budget, Exact, cost_of, number, paying, positive, whole
 from stream_dp.mechanisms.counts import CONFIDENCE, MOST_EPSILON, NoisyCounts, NoisyHistogram
 
 LARGEST_COUNT = 1_000_000
@@ -69,11 +68,9 @@ def strict_counts(
     price = number("epsilon", epsilon)
     query, exact, cost = _table(price, items_per_user, largest_count), whole(counts, least=0), cost_of(price)
 
-    def draw(bits: BitSource) -> tuple[NoisyCounts, Cost]:
-        noisy = dict(zip(exact, basic_histogram(query, exact.values(), bits), strict=True))
-        return NoisyCounts(noisy, interval(query, CONFIDENCE), cost), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, cost) as call:
+        noisy = dict(zip(exact, basic_histogram(query, exact.values(), call.bits), strict=True))
+    return NoisyCounts(noisy, interval(query, CONFIDENCE), cost)
 
 
 def strict_histogram(
@@ -110,11 +107,9 @@ def strict_histogram(
         raise ParameterError([Fault("largest_count", f"must be larger: counts are shown from {least} on")])
     exact, cost = whole(counts, least=0), cost_of(price, chance)
 
-    def draw(bits: BitSource) -> tuple[NoisyHistogram, Cost]:
-        shown = sorted(stability_histogram(query, least - 1, exact, bits), key=lambda row: (-row[1], row[0]))
-        return NoisyHistogram(dict(shown), least, interval(query, CONFIDENCE), cost), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, cost) as call:
+        shown = sorted(stability_histogram(query, least - 1, exact, call.bits), key=lambda row: (-row[1], row[0]))
+    return NoisyHistogram(dict(shown), least, interval(query, CONFIDENCE), cost)
 
 
 def pure_top_k(
@@ -156,11 +151,9 @@ def pure_top_k(
     exact, cost, beta = whole(counts, least=0), cost_of(price), 1 - CONFIDENCE
     least = top.least_spurious(beta) + 1
 
-    def draw(bits: BitSource) -> tuple[NoisyHistogram, Cost]:
-        shown = sorted(top_texts(top, keys, exact, least, bits), key=lambda row: (-row[1], row[0]))
-        return NoisyHistogram(dict(shown), least, top.within(beta), cost), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, cost) as call:
+        shown = sorted(top_texts(top, keys, exact, least, call.bits), key=lambda row: (-row[1], row[0]))
+    return NoisyHistogram(dict(shown), least, top.within(beta), cost)
 
 
 def lookup_table(
@@ -200,10 +193,9 @@ def lookup_table(
     compact = Compact(query, positive("rows", rows), positive("key_bytes", key_bytes), items_per_user)
     exact, cost = whole(counts, least=0), cost_of(price)
 
-    def draw(bits: BitSource) -> tuple[LookupTable, Cost]:
-        return LookupTable(compact.draw(exact, bits), interval(query, CONFIDENCE), cost), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, cost) as call:
+        table = compact.draw(exact, call.bits)
+    return LookupTable(table, interval(query, CONFIDENCE), cost)
 
 
 def _table(epsilon: Fraction, moved: int, largest_count: int, uniform_bits: int = _UNIFORM_BITS) -> GeometricTable:

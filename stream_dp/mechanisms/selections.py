@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stream_dp.accounting import Cost, selection_cost
-from stream_dp.exact.bits import BitSource
-from stream_dp.mechanisms.budget import Budget, Exact, cost_of, listed_counts, number, paid, positive, whole
+from stream_dp.mechanisms.budget import Budget, Exact, cost_of, listed_counts, number, paying, positive, whole
 from stream_dp.select.candidates import Neighbours, candidates
 from stream_dp.select.gumbel import TopKParameters, known_domain_top_k, limited_domain_top_k
 from stream_dp.select.lipschitz import SubsetParameters
@@ -79,12 +78,10 @@ def top_k(
     p = TopKParameters(k, kbar, price, chance, items_per_user)
     exact = whole(counts, least=0)
 
-    def draw(bits: BitSource) -> tuple[TopK, Cost]:
-        found = limited_domain_top_k(*candidates(exact, p.kbar, p.domain), p, bits)
-        cost = selection_cost(found.draws, price, chance)
-        return TopK(tuple(map(str, found.items)), not found.bottom, cost), cost
-
-    return paid(budget, selection_cost(k, price, chance), draw)
+    with paying(budget, selection_cost(k, price, chance)) as call:
+        found = limited_domain_top_k(*candidates(exact, p.kbar, p.domain), p, call.bits)
+        call.cost = selection_cost(found.draws, price, chance)
+    return TopK(tuple(map(str, found.items)), not found.bottom, call.cost)
 
 
 def top_k_of_list(
@@ -112,13 +109,9 @@ def top_k_of_list(
     """
     price = number("epsilon", epsilon)
     exact = listed_counts(counts, keys, positive("k", k))
-    cost = selection_cost(k, price, Fraction(0))
-
-    def draw(bits: BitSource) -> tuple[TopK, Cost]:
-        found = known_domain_top_k(exact, k, price, bits)
-        return TopK(tuple(map(str, found.items)), complete=True, cost=cost), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, selection_cost(k, price, Fraction(0))) as call:
+        found = known_domain_top_k(exact, k, price, call.bits)
+    return TopK(tuple(map(str, found.items)), complete=True, cost=call.cost)
 
 
 def top_k_with_gaps(
@@ -148,11 +141,9 @@ def top_k_with_gaps(
     p = GapParameters(k, price, 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
     exact, cost = listed_counts(counts, keys, k + 1), cost_of(price)
 
-    def draw(bits: BitSource) -> tuple[GapTopK, Cost]:
-        found = gap_top_k(exact, 0, p, bits)
-        return GapTopK(tuple(map(str, found.items)), found.gaps, cost), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, cost) as call:
+        found = gap_top_k(exact, 0, p, call.bits)
+    return GapTopK(tuple(map(str, found.items)), found.gaps, cost)
 
 
 def top_k_subset(
@@ -181,7 +172,6 @@ def top_k_subset(
     price = number("epsilon", epsilon)
     p, exact, cost = SubsetParameters(k, price), listed_counts(counts, keys, k), cost_of(price)
 
-    def draw(bits: BitSource) -> tuple[frozenset[str], Cost]:
-        return frozenset(map(str, canonical_top_k(exact, 0, p, bits))), cost
-
-    return paid(budget, cost, draw)
+    with paying(budget, cost) as call:
+        found = canonical_top_k(exact, 0, p, call.bits)
+    return frozenset(map(str, found))

@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.errors import StateError
 from stream_dp.histograms.compact import CompactHistogram
-from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, absent
+from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, optional
 
 LEAST_SURE, MOST_SURE = 50, 99
 """Percent; below and above that no number is told."""
@@ -106,11 +106,9 @@ class TopKRelease(Release):
     complete: bool = Field(
         description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
     )
-    selection: Mechanism | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
-        "are a set: their order is that of the keys and means nothing.",
+    selection: Mechanism | SkipJsonSchema[None] = optional(
+        "How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
+        "are a set: their order is that of the keys and means nothing."
     )
     items: tuple[RankedCount, ...] = Field(description="The keys selected, best first.")
 
@@ -217,12 +215,10 @@ class LeadingCount(RankedCount):
         description="Decimal text: if the keys up to this rank were not those with the largest counts of the list, a "
         "gap as large as this would have at most this chance, whatever the counts are. Rounded up to 3 digits.",
     )
-    margin_95: Amount | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="The claim that the smallest count up to this rank is at least so many users ahead of all other "
+    margin_95: Amount | SkipJsonSchema[None] = optional(
+        "The claim that the smallest count up to this rank is at least so many users ahead of all other "
         "keys of the list. Such a claim is false in 5 % of all windows at most, for each rank by itself. Absent where "
-        "the gap is too small for one. Rounded down to tenths of a user.",
+        "the gap is too small for one. Rounded down to tenths of a user."
     )
     combined: str = Field(
         pattern=r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import lru_cache
 
-from stream_dp.accounting import Cost
 from stream_dp.records.codec import AnyRecord
-from stream_dp.records.models import PrivacyCost, Refusal, Release
+from stream_dp.records.models import Refusal, Release
 from stream_dp.records.view_record import ViewRecord
 
 _Window = tuple[str, str, int, int]
@@ -78,10 +75,15 @@ class Seen:
     before: Release | None = None
     refusal: Refusal | None = None
 
+    @property
+    def revision(self) -> int:
+        """Return the highest revision of a release or a refusal; 0 without one."""
+        return max((one.revision for one in (self.release, self.refusal) if one is not None), default=0)
+
     def take(self, record: AnyRecord) -> bool:
         """Add a record; False if it, or one that replaced it, was there already."""
         if isinstance(record, Refusal):
-            known = max((one.revision for one in (self.release, self.refusal) if one is not None), default=0)
+            known = self.revision
             self.refusal = record if record.revision > known else self.refusal
             return record.revision > known
         if self.release is not None and record.revision <= self.release.revision:
@@ -144,13 +146,3 @@ class History:
         for (_, reader), windows in self.seen.items():
             if audience in (None, reader):
                 yield from (seen.release for seen in windows.values() if seen.release is not None)
-
-
-def cost(price: PrivacyCost) -> Cost:
-    """The exact cost that a record names."""
-    return _cost(price.epsilon.exact, price.delta.exact)
-
-
-@lru_cache(maxsize=4096)  # the records of a year name a few hundred prices, and a screen adds them up all the time
-def _cost(epsilon: str, delta: str) -> Cost:
-    return Cost(Fraction(epsilon), Fraction(delta))

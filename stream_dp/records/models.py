@@ -77,8 +77,16 @@ class Amount(PublicRecord):
         return cls(exact=exact_text(value), decimal=decimal_down(value))
 
 
-def absent(schema: dict[str, Any]) -> None:
-    """For the schema: an optional field is left out where it says nothing; it is never null."""
+def optional(description: str) -> Any:  # noqa: ANN401  as pydantic's `Field`
+    """Return an optional field, which is left out where it says nothing: it is never null in the schema.
+
+    Args:
+        description: of the field.
+    """
+    return Field(default=None, json_schema_extra=_no_default, description=description)
+
+
+def _no_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
@@ -87,15 +95,11 @@ class PrivacyCost(PublicRecord):
 
     epsilon: Amount = Field(description="Epsilon, pure: all of it adds up.")
     delta: Amount = Field(description="Delta.")
-    squares: Amount | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="Sum of the squared epsilons of a selection's draws, charged to the ledger's part for selections.",
+    squares: Amount | SkipJsonSchema[None] = optional(
+        "Sum of the squared epsilons of a selection's draws, charged to the ledger's part for selections."
     )
-    rho: Amount | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="Zero-concentrated differential privacy of the counts, charged to the ledger's part for it.",
+    rho: Amount | SkipJsonSchema[None] = optional(
+        "Zero-concentrated differential privacy of the counts, charged to the ledger's part for it."
     )
 
     @classmethod
@@ -175,12 +179,8 @@ class Noise(PublicRecord):
         description="Decimal text: 1 / ln(1/a), which is no fraction, rounded up. Probabilities are proportional "
         "to e^(-|k| / scale).",
     )
-    largest_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="Of a clamped law: the largest count."
-    )
-    uniform: Amount | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="Of a clamped law: the chance of a uniform count."
-    )
+    largest_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("Of a clamped law: the largest count.")
+    uniform: Amount | SkipJsonSchema[None] = optional("Of a clamped law: the chance of a uniform count.")
 
 
 class AccountPart(PublicRecord):
@@ -194,12 +194,8 @@ class AccountPart(PublicRecord):
 class AccountParts(PublicRecord):
     """The parts of a ledger that are not pure."""
 
-    selection: AccountPart | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="For draws of selections, in squares of epsilon."
-    )
-    zcdp: AccountPart | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="For the noise of counts, in rho of zCDP."
-    )
+    selection: AccountPart | SkipJsonSchema[None] = optional("For draws of selections, in squares of epsilon.")
+    zcdp: AccountPart | SkipJsonSchema[None] = optional("For the noise of counts, in rho of zCDP.")
 
 
 class Account(PublicRecord):
@@ -217,9 +213,7 @@ class Account(PublicRecord):
         description="What may be spent on one user in the period, over all views and audiences; a period keeps the "
         "budget that it began with."
     )
-    parts: AccountParts | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="The parts of the budget, where it has any."
-    )
+    parts: AccountParts | SkipJsonSchema[None] = optional("The parts of the budget, where it has any.")
 
 
 class ItemCount(PublicRecord):
@@ -247,19 +241,15 @@ class Publication(PublicRecord):
     )
     audience: str = Field(description="The group of readers this record is for.")
     window: TimeRange = Field(description="The window the record is about.")
-    panes: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="Number of panes, of a window that is made of them: intervals of one length that are counted and "
+    panes: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "Number of panes, of a window that is made of them: intervals of one length that are counted and "
         "noised each by itself. A user counts in each of them anew, so a count is the sum of the numbers of users "
-        "who had the key in each pane, with the noise of all of them; costs are those of all of them.",
+        "who had the key in each pane, with the noise of all of them; costs are those of all of them."
     )
-    blocks: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="Number of blocks of panes, each with noise of its own, whose sum a running total is: a total "
+    blocks: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "Number of blocks of panes, each with noise of its own, whose sum a running total is: a total "
         "since the start of a window, released at the end of each pane. A user counts once in the whole window, "
-        "and a level is paid for once for all of them; `window` ends with the pane.",
+        "and a level is paid for once for all of them; `window` ends with the pane."
     )
     revision: int = Field(ge=1, description="Number of the record among those of its view, window and audience.")
     ledger: Account = Field(description="The account it is charged to.")
@@ -296,13 +286,11 @@ class Release(Publication):
         "says how to read them.",
     )
     privacy: PrivacyLoss = Field(description="Cumulative privacy loss of this audience, alone.")
-    part: Part | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="Of a release that is too large for one record: which part of it this is. The parts of a release "
+    part: Part | SkipJsonSchema[None] = optional(
+        "Of a release that is too large for one record: which part of it this is. The parts of a release "
         "have the view, audience, window and revision in common, and differ in this field and in their items: put "
         "together in the order of the parts, these are the items of the release. It counts when all its parts are "
-        "there. Compaction may leave parts of a lower revision, but not all of them.",
+        "there. Compaction may leave parts of a lower revision, but not all of them."
     )
     items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
 

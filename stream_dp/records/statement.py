@@ -85,6 +85,10 @@ class LedgerStatement:
         """Sum of the charges of the entries that are there."""
         return sum((share.charged for share in self.shares.values()), Cost.ZERO)
 
+    def loss(self, audience: str) -> Cost:
+        """Return the cumulative privacy loss of an audience, alone, over all views."""
+        return sum((share.loss for (_, name), share in self.shares.items() if name == audience), Cost.ZERO)
+
     @property
     def taken(self) -> dict[str, Cost]:
         """Budget spent by view; under the empty name what no entry explains."""

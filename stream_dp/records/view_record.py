@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from stream_dp.records.models import AccountParts, Level, Noise, PrivacyCost, PublicRecord, absent
+from stream_dp.records.models import AccountParts, Level, Noise, PrivacyCost, PublicRecord, optional
 from stream_dp.windows.durations import CalendarUnit
 from stream_dp.windows.shapes.calendars import Calendar
 from stream_dp.windows.shapes.shape import Shape
@@ -25,31 +25,19 @@ class ViewWindow(PublicRecord):
     """Windows of a view; lengths in ms are absent where they follow a calendar."""
 
     size: str = Field(description='Length of a window as a configuration has it: "7d", "1h30m", "1mo".')
-    zone: str | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="Time zone of the calendar that windows follow."
+    zone: str | SkipJsonSchema[None] = optional("Time zone of the calendar that windows follow.")
+    size_ms: Length | SkipJsonSchema[None] = optional("Length of a window.")
+    every_ms: Length | SkipJsonSchema[None] = optional(
+        "From the end of one release's window to that of the next: the size, the step of windows that "
+        "overlap, or the pane of running totals."
     )
-    size_ms: Length | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="Length of a window."
+    pane_ms: Length | SkipJsonSchema[None] = optional("Length of a pane, where windows are made of panes.")
+    totals: Annotated[int, Field(ge=2)] | SkipJsonSchema[None] = optional(
+        "Number of totals that are released of a window, one at the end of every pane."
     )
-    every_ms: Length | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="From the end of one release's window to that of the next: the size, the step of windows that "
-        "overlap, or the pane of running totals.",
-    )
-    pane_ms: Length | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="Length of a pane, where windows are made of panes."
-    )
-    totals: Annotated[int, Field(ge=2)] | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="Number of totals that are released of a window, one at the end of every pane.",
-    )
-    origin_ms: int | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="A moment, in ms since 1970-01-01T00:00:00Z: all ends of windows are whole multiples of "
-        "`every_ms` away from it.",
+    origin_ms: int | SkipJsonSchema[None] = optional(
+        "A moment, in ms since 1970-01-01T00:00:00Z: all ends of windows are whole multiples of "
+        "`every_ms` away from it."
     )
     grace_ms: int = Field(ge=0, description="For so long after its end a window waits for late events.")
     clock: Clock = Field(
@@ -72,12 +60,8 @@ class ViewLevel(Level):
     noise_interval_95: int = Field(
         ge=0, description="As in releases: of a count of a whole window, and of the total with the most noise."
     )
-    minimum_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="As in releases of a histogram."
-    )
-    two_sided_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="As in releases of a histogram."
-    )
+    minimum_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
+    two_sided_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
 
 
 class ViewUnlock(PublicRecord):
@@ -104,9 +88,7 @@ class ViewLedger(PublicRecord):
         description="What may be spent on one user in a period that begins now, over all views and audiences."
     )
     period: str = Field(description="Length of a period, in words.")
-    parts: AccountParts | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="The parts of the budget, where it has any."
-    )
+    parts: AccountParts | SkipJsonSchema[None] = optional("The parts of the budget, where it has any.")
 
 
 class ViewRecord(PublicRecord):
@@ -124,16 +106,12 @@ class ViewRecord(PublicRecord):
     view: str = Field(description="Name of the view.")
     audience: str = Field(description="The group of readers this record is for.")
     edition: ViewEdition = Field(description="The edition that it describes; releases name theirs.")
-    next_edition: ViewEdition | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="The edition behind it, where one is known. It may be replaced before it begins.",
+    next_edition: ViewEdition | SkipJsonSchema[None] = optional(
+        "The edition behind it, where one is known. It may be replaced before it begins."
     )
     title: str = Field(description="Title of the view, for people.")
     unit: str = Field(description="What is counted, in words: a count of 3 is 3 of these.")
-    item_meaning: str | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="What an item is, in words."
-    )
+    item_meaning: str | SkipJsonSchema[None] = optional("What an item is, in words.")
     kind: str = Field(description="Release kind.")
     items_per_user: int = Field(ge=1, description="Number of distinct items of one user that count in one window.")
     window: ViewWindow = Field(description="Its windows.")

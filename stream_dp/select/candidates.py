@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 from itertools import pairwise
 from operator import itemgetter
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +35,6 @@ class Neighbours(StrEnum):
     REPLACE = "replace"
     """One user has other records in the other table: counts move both ways. Holds for adding and removing, too."""
 
-    @property
-    def least_sensitivity(self) -> Fraction:
-        """Half the length of the interval in which one user moves a count by at most 1 (specs/subset 1.2, P3)."""
-        return Fraction(1, 2) if self is Neighbours.ADD_OR_REMOVE else Fraction(1)
-
 
 Item = bytes | str
 """The name of an item: bytes, or text, which stands in the same order as its UTF-8; one of the two in a table."""
@@ -66,7 +60,7 @@ def rank(row: Row) -> tuple[int, Item]:
     return -count, item
 
 
-class Candidates(Sequence[Row]):
+class Candidates:
     """Candidates in the order of `rank`: their counts at once, their items only where asked for.
 
     A selection draws places among the counts; only the few items drawn have to be found among the names of the table.
@@ -91,7 +85,7 @@ class Candidates(Sequence[Row]):
         self.counts = self._rising[::-1]
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Candidates:
+    def of(cls, rows: Iterable[Row]) -> Candidates:
         """Candidates from rows of any origin.
 
         Raises:
@@ -99,6 +93,7 @@ class Candidates(Sequence[Row]):
         """
         if isinstance(rows, cls):
             return rows
+        rows = list(rows)
         if any(not isinstance(count, int) or not 0 <= count < MOST_USERS for _, count in rows):
             raise StateError("a candidate's count must be a whole number of users")
         if any(rank(first) >= rank(second) for first, second in pairwise(rows)):
@@ -153,17 +148,6 @@ class Candidates(Sequence[Row]):
         """Return the number of candidates."""
         return len(self.counts)
 
-    @overload
-    def __getitem__(self, place: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Row]: ...
-
-    def __getitem__(self, place: int | slice) -> Row | list[Row]:
-        if isinstance(place, slice):
-            return list(self)[place]
-        return self.items_at([range(len(self))[place]])[0], int(self.counts[place])
-
     def __iter__(self) -> Iterator[Row]:
         """All of them, which costs a sort of items."""
         if not len(self):
@@ -172,8 +156,8 @@ class Candidates(Sequence[Row]):
         return iter(sorted(zip(self._named(rows), self._table[rows].tolist(), strict=True), key=rank)[: len(self)])
 
     def __eq__(self, other: object) -> bool:
-        """Return True if the other is a sequence of the same rows in the same order."""
-        return isinstance(other, Sequence) and list(self) == list(other)
+        """Return True if the other has the same rows in the same order."""
+        return isinstance(other, Iterable) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 

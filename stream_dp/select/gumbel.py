@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -133,40 +133,28 @@ def lead_for_inclusion(p: Thresholded, chance: Fraction) -> Fraction:
         p: parameters of a selection with Gumbel noise.
         chance: in (0, 1).
 
-    Raises:
-        ParameterError: the chance is out of range.
-
     Source: specs/topk 4 ("single item against bottom").
     """
-    refuse(chance_faults(chance=chance))
     return 1 + Fraction(_log_above(p.odds * Fraction(chance, 1 - chance)), p.epsilon)
 
 
 def shortfall(p: TopKParameters, beta: Fraction) -> Fraction:
     """Return a distance below the k-th largest count: with probability 1 - beta no returned item lies farther.
 
-    ln(k kbar / beta) / epsilon, in users, rounded up.
-
-    Raises:
-        ParameterError: beta is not in (0, 1).
+    ln(k kbar / beta) / epsilon, in users, rounded up, for beta in (0, 1).
 
     Source: specs/topk 4 (Lemma 8.1a).
     """
-    refuse(chance_faults(beta=beta))
     return Fraction(_log_above(Fraction(p.k * p.kbar, beta)), p.epsilon)
 
 
 def lead_for_all(p: TopKParameters, beta: Fraction) -> Fraction:
     """Return the lead of the k-th largest count on the (kbar+1)-st for k items with probability 1 - beta.
 
-    1 + ln(m / delta) / epsilon + ln(k / beta) / epsilon, in users, rounded up.
-
-    Raises:
-        ParameterError: beta is not in (0, 1).
+    1 + ln(m / delta) / epsilon + ln(k / beta) / epsilon, in users, rounded up, for beta in (0, 1).
 
     Source: specs/topk 4 (Lemma 8.1b).
     """
-    refuse(chance_faults(beta=beta))
     return threshold(0, p, _PRECISION)[1] + Fraction(_log_above(Fraction(p.k, beta)), p.epsilon)
 
 
@@ -202,7 +190,7 @@ class GumbelTopK:
         return len(self.items) + self.bottom
 
 
-def limited_domain_top_k(rows: Sequence[Row], h_next: int, p: TopKParameters, bits: BitSource) -> GumbelTopK:
+def limited_domain_top_k(rows: Iterable[Row], h_next: int, p: TopKParameters, bits: BitSource) -> GumbelTopK:
     """Select up to k of the most frequent items of an unknown domain, in order, without their counts.
 
     Neighbours add or remove one user, who moves at most `p.items_per_user` counts (any number if None), each by
@@ -256,7 +244,7 @@ def peel(rows: Candidates, k: int, draw: Callable[[], int]) -> GumbelTopK:
     return GumbelTopK(tuple(rows.items_at(places)), bottom=False)
 
 
-def checked(rows: Sequence[Row], h_next: int, kbar: int, domain: Domain) -> Candidates:
+def checked(rows: Iterable[Row], h_next: int, kbar: int, domain: Domain) -> Candidates:
     """Refuse rows that would void the sensitivity lemmas (specs/topk P6, P8, P9, P10, test 17).
 
     Raises:
@@ -360,7 +348,7 @@ class ChosenTopK:
         return self.top.draws + 1
 
 
-def chosen_kbar_top_k(rows: Sequence[Row], h_next: int, p: ChosenKbarParameters, bits: BitSource) -> ChosenTopK:
+def chosen_kbar_top_k(rows: Iterable[Row], h_next: int, p: ChosenKbarParameters, bits: BitSource) -> ChosenTopK:
     """Choose kbar just before a drop of the counts, privately, then select up to k - 1 items as `limited_domain_top_k`.
 
     Neighbours add or remove one user, who moves any number of counts, each by at most 1 and all in one direction. A

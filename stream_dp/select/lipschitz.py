@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import Fault, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.checks import member_faults, nonnegative_faults, positive_faults, refuse, whole_faults
+from stream_dp.exact.checks import member_faults, nonnegative_faults, refuse, whole_faults
 from stream_dp.exact.coins import uniform
 from stream_dp.exact.reals import exp_neg, log
-from stream_dp.select.candidates import MOST_USERS, Neighbours
+from stream_dp.select.candidates import MOST_USERS
 from stream_dp.select.logarithms import LOG_BITS, Integers, log2_above, log2_below, power_above, shift_for
 
 
@@ -64,7 +64,9 @@ class SubsetParameters:
     """The public parameters of a canonical Lipschitz selection; fixed before any data are seen (specs/subset 1).
 
     A subset y that leaves out a best count M and lets in a worst count m scores
-    -(epsilon / (2 sensitivity)) ((1 - gamma) M - gamma m), and the best noisy score wins.
+    -epsilon ((1 - gamma) M - gamma m), and the best noisy score wins. Neighbouring tables differ by one user, who is
+    added or removed: counts move in one direction, by at most 1. Where users are replaced, counts move both ways, and
+    what is promised is twice epsilon (specs/subset 1.2, P3).
 
     Attributes:
         k: items wanted, at least 1.
@@ -72,8 +74,6 @@ class SubsetParameters:
         gamma: how much of the score is about what is let in, the rest about what is left out; from 0 to 1.
         variant: how the top-k itself scores.
         noise: what the scores get.
-        sensitivity: half the length of the interval in which one user moves a count, in users.
-        neighbours: what the guarantee is about.
 
     Raises:
         ParameterError: a parameter is outside its range or is not exact; every fault is listed with its name.
@@ -84,32 +84,23 @@ class SubsetParameters:
     gamma: Fraction = Fraction(3, 4)
     variant: Variant = Variant.SIGNED
     noise: ScoreNoise = ScoreNoise.GUMBEL
-    sensitivity: Fraction = Fraction(1, 2)
-    neighbours: Neighbours = Neighbours.ADD_OR_REMOVE
 
     def __post_init__(self) -> None:
         faults = whole_faults(k=self.k) + nonnegative_faults(epsilon=self.epsilon)
         if not isinstance(self.gamma, Fraction) or not 0 <= self.gamma <= 1:
             faults.append(Fault("gamma", f"must be an exact fraction from 0 to 1, not {self.gamma!r}"))
         faults += member_faults(Variant, variant=self.variant) + member_faults(ScoreNoise, noise=self.noise)
-        faults += member_faults(Neighbours, neighbours=self.neighbours)
-        if size_faults := positive_faults(sensitivity=self.sensitivity):
-            faults += size_faults
-        elif isinstance(self.neighbours, Neighbours) and self.sensitivity < self.neighbours.least_sensitivity:
-            least = self.neighbours.least_sensitivity
-            words = f"must be at least {least} for neighbours {self.neighbours}, not {self.sensitivity}"
-            faults.append(Fault("sensitivity", words))
         refuse(faults)
 
     @property
     def rate_in(self) -> Fraction:
         """Worth of one user of the worst count let in."""
-        return Fraction(self.gamma * self.epsilon, 2 * self.sensitivity)
+        return self.gamma * self.epsilon
 
     @property
     def rate_out(self) -> Fraction:
         """Cost of one user of the best count left out."""
-        return Fraction((1 - self.gamma) * self.epsilon, 2 * self.sensitivity)
+        return (1 - self.gamma) * self.epsilon
 
 
 _DISTANCE_BITS = 31

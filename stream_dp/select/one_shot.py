@@ -6,7 +6,7 @@ left to rounding; what is drawn of them beyond that is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cmp_to_key, lru_cache
@@ -173,7 +173,7 @@ class NoisyTopK:
     bottom: bool
 
 
-def noisy_top_k(rows: Sequence[Row], noise: Sequence[Real], bar: Real, k: int) -> NoisyTopK:
+def noisy_top_k(rows: Iterable[Row], noise: Sequence[Real], bar: Real, k: int) -> NoisyTopK:
     """Decide a selection from noise that has been drawn: the items above the bar, the largest first, at most k.
 
     Args:
@@ -194,7 +194,7 @@ def noisy_top_k(rows: Sequence[Row], noise: Sequence[Real], bar: Real, k: int) -
     return NoisyTopK(items, counts, len(above) < k)
 
 
-def laplace_top_k(rows: Sequence[Row], h_next: int, p: LaplaceParameters, bits: BitSource) -> NoisyTopK:
+def laplace_top_k(rows: Iterable[Row], h_next: int, p: LaplaceParameters, bits: BitSource) -> NoisyTopK:
     """Select up to k of the most frequent items of an unknown domain whose users move few counts each.
 
     Neighbours add or remove one user, who moves at most `p.items_per_user` counts, each by at most 1. Every candidate
@@ -231,7 +231,7 @@ def laplace_top_k(rows: Sequence[Row], h_next: int, p: LaplaceParameters, bits: 
 
 
 def fixed_threshold_top_k(
-    rows: Sequence[Row], h_next: int, p: FixedThresholdParameters, bits: BitSource
+    rows: Iterable[Row], h_next: int, p: FixedThresholdParameters, bits: BitSource
 ) -> tuple[Item, ...]:
     """Select, among the k largest counts that are larger than the next, those whose noisy count is above a threshold.
 
@@ -260,7 +260,7 @@ def fixed_threshold_top_k(
 
 
 def above_threshold(
-    rows: Sequence[Row], noise: Sequence[Real], h_next: int, p: FixedThresholdParameters
+    rows: Iterable[Row], noise: Sequence[Real], h_next: int, p: FixedThresholdParameters
 ) -> tuple[Item, ...]:
     """The decision of `fixed_threshold_top_k`, from noise that has been drawn.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stream_dp.errors import Fault, ParameterError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.checks import chance_faults, refuse
+from stream_dp.exact.checks import refuse
 from stream_dp.exact.coins import Exponential, Real, happens
 from stream_dp.exact.reals import exp_neg, log
 from stream_dp.select.candidates import Name, Unseen, as_array
@@ -76,7 +76,7 @@ def canonical_top_k(
     """Select k keys of a public domain as a set: no order, no counts.
 
     A subset that leaves out a best count M and lets in a worst count m comes with probability proportional to
-    e^(-(epsilon / (2 sensitivity)) ((1 - gamma) M - gamma m)), exactly; with exponential noise by permute-and-flip on
+    e^(-epsilon ((1 - gamma) M - gamma m)), exactly; with exponential noise by permute-and-flip on
     the same scores. M of the top-k is the (k+1)-st count (`Variant.SIGNED`) or the k-th (`Variant.PAPER`).
 
     Args:
@@ -94,8 +94,9 @@ def canonical_top_k(
         ParameterError: `zeros` is no number of keys, or the domain has fewer than k keys.
         StateError: a count is not a whole number of users below 2^62.
 
-    Guarantee: `p.epsilon`-DP for `p.neighbours`. Time: O(d + k B) with B at most ln C(d, k) + 22 blocks of counts,
-    whatever epsilon and the counts are. Source: specs/subset 2.6, 3.1 (Shekelyan and Loukides, Theorem 4.1).
+    Guarantee: `p.epsilon`-DP where a user is added or removed, who moves any number of counts, each by at most 1. Time:
+    O(d + k B) with B at most ln C(d, k) + 22 blocks of counts, whatever epsilon and the counts are. Source:
+    specs/subset 2.6, 3.1 (Shekelyan and Loukides, Theorem 4.1).
     """
     positions = canonical_positions(as_array(counts), zeros, p, bits)
     names = list(counts)
@@ -160,29 +161,22 @@ def worst_miss(d: int, p: SubsetParameters, alpha: Fraction) -> Fraction:
     """Bound what a selection misses: with probability 1 - alpha it misses no more.
 
     (1 - gamma) (the best count left out - the k-th) + gamma (the k-th - the worst count let in)
-    <= (2 sensitivity / epsilon) (ln C(d, k) + ln(1 / alpha)).
+    <= (1 / epsilon) (ln C(d, k) + ln(1 / alpha)).
 
     Args:
-        d: size of the domain.
+        d: size of the domain, at least k.
         p: the selection's parameters; epsilon above 0.
         alpha: in (0, 1).
 
     Returns:
         The right side, in users, rounded up.
 
-    Raises:
-        ParameterError: an argument is out of range.
-
     Source: specs/subset 3.4 (joint bound). A noise of hazard at most 1 outdoes a lead of g with probability at most
     e^-g.
     """
-    faults = _domain_faults(d, p)
-    if not p.epsilon:
-        faults.append(Fault("epsilon", "must be above 0: at 0 nothing bounds what is missed"))
-    refuse(faults + chance_faults(alpha=alpha))
     _, subsets = log_subsets(d, p.k, _PRECISION)
     _, rarity = log(Fraction(alpha.denominator, alpha.numerator), _PRECISION)
-    return Fraction(2 * p.sensitivity * (subsets + rarity), p.epsilon * (1 << _PRECISION))
+    return Fraction(subsets + rarity, p.epsilon * (1 << _PRECISION))
 
 
 def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
@@ -195,18 +189,18 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
     Args:
         profile: pairs (rank, count), ranks rising from 1, counts falling; a model or an earlier release, never the
             table that is to be released.
-        d: size of the domain; the last count holds up to rank d.
+        d: size of the domain, at least k; the last count holds up to rank d.
         p: the selection's parameters; its epsilon takes no part.
 
     Returns:
         The critical epsilon, rounded up; 0 where no subset is far.
 
     Raises:
-        ParameterError: the profile does not fall, or k is more than d.
+        ParameterError: the profile does not fall.
 
     Time: k passes over the profile, and a comparison for each pair of its steps. Source: specs/subset 3.6.
     """
-    refuse(_domain_faults(d, p) + _profile_faults(profile, d))
+    refuse(_profile_faults(profile, d))
     k, good_head, good_tail = p.k, -(-p.k // 100), p.k + p.k // 2
     if k == d:
         return Fraction(0)
@@ -227,7 +221,7 @@ def critical_epsilon(profile: Profile, d: int, p: SubsetParameters) -> Fraction:
             if (rank <= good_head or end > good_tail) and gap > 0 and size * of > most * gap:
                 most, of = size, gap
     _, ln_two = log(Fraction(2), _PRECISION)
-    return 2 * p.sensitivity * p.gamma.denominator * Fraction(most * ln_two, of << _PRECISION + LOG_BITS)
+    return p.gamma.denominator * Fraction(most * ln_two, of << _PRECISION + LOG_BITS)
 
 
 def _log_classes(ends: Sequence[int], k: int, wanted: set[int]) -> dict[int, list[int]]:
@@ -251,12 +245,6 @@ def _cut(profile: Profile, rank: int) -> list[tuple[int, int]]:
         return list(profile)
     before = [step for step in profile if step[0] < rank]
     return [*before, (rank, before[-1][1]), *profile[len(before) :]]
-
-
-def _domain_faults(d: int, p: SubsetParameters) -> list[Fault]:
-    if not isinstance(d, int) or isinstance(d, bool) or d < p.k:
-        return [Fault("d", f"must be a whole number of at least k = {p.k}, not {d!r}")]
-    return []
 
 
 def _profile_faults(profile: Profile, d: int) -> list[Fault]:

@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import Fault, ParameterError, StateError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.checks import (
-    chance_faults,
-    member_faults,
-    nonnegative_faults,
-    positive_faults,
-    refuse,
-    whole_faults,
-)
+from stream_dp.exact.checks import member_faults, positive_faults, refuse, whole_faults
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.exact.reals import exp_neg, log
 from stream_dp.select.candidates import Item, Name, Neighbours, Unseen
@@ -43,7 +36,7 @@ from stream_dp.select.exponential import (
 class GapParameters:
     """The public parameters of a top-k selection with gaps; fixed before any data are seen.
 
-    Neighbouring tables differ by one user, who moves any number of counts, each by at most `sensitivity`.
+    Neighbouring tables differ by one user, who moves any number of counts, each by at most 1.
 
     Attributes:
         k: items wanted, at least 1.
@@ -52,7 +45,6 @@ class GapParameters:
         monotone: whether a user moves all counts in one direction. Noise of half the scale is enough then. That is so
             for counts whose users are added or removed, and neither where users are replaced, nor with weights of both
             signs, nor where records are retracted: there the loss is exactly twice epsilon (specs/gap 6, no. 16).
-        sensitivity: how far one user moves a count, a whole number of steps.
         neighbours: what `monotone` stands on: it is refused unless users are added or removed.
 
     Raises:
@@ -65,26 +57,22 @@ class GapParameters:
     epsilon: Fraction
     resolution: int
     monotone: bool = False
-    sensitivity: Fraction = Fraction(1)
     neighbours: Neighbours = Neighbours.REPLACE
 
     def __post_init__(self) -> None:
         faults = whole_faults(k=self.k, resolution=self.resolution)
-        faults += positive_faults(epsilon=self.epsilon, sensitivity=self.sensitivity)
+        faults += positive_faults(epsilon=self.epsilon)
         faults += member_faults(Neighbours, neighbours=self.neighbours)
         if not isinstance(self.monotone, bool):
             faults.append(Fault("monotone", f"must be true or false, not {self.monotone!r}"))
         elif self.monotone and self.neighbours is not Neighbours.ADD_OR_REMOVE:
             faults.append(Fault("monotone", "holds only where neighbours add or remove a user: say so, or leave it"))
-        if not faults and (self.sensitivity * self.resolution).denominator != 1:
-            steps = f"steps of 1/{self.resolution}"
-            faults.append(Fault("sensitivity", f"must be a whole number of {steps}, not {self.sensitivity}"))
         refuse(faults)
 
     @property
     def scale(self) -> Fraction:
-        """The mean of the noise, in counts: k sensitivity / epsilon where monotone, else twice that (specs/gap 3.3)."""
-        return Fraction((1 if self.monotone else 2) * self.k * self.sensitivity, self.epsilon)
+        """The mean of the noise, in counts: k / epsilon where monotone, else twice that (specs/gap 3.3)."""
+        return Fraction((1 if self.monotone else 2) * self.k, self.epsilon)
 
     @property
     def exponent(self) -> Fraction:
@@ -137,7 +125,7 @@ def gap_top_k(
 ) -> NoisyTopKWithGap:
     """Select the k largest counts of a public domain and by how much each is ahead of the next.
 
-    Neighbours differ by one user, who moves any number of counts, each by at most `p.sensitivity`. The gaps cost
+    Neighbours differ by one user, who moves any number of counts, each by at most 1. The gaps cost
     nothing: the guarantee is that of the ids alone. The law is that of real exponential noise of mean `p.scale` on
     every count, the counts rounded down to steps before and the gaps after it.
 
@@ -266,18 +254,15 @@ def wrong_chance(gap: int, p: GapParameters) -> Fraction:
     wrong". With k = 1 it is exact: given that the winner is not a largest count, its gap has the law of the noise.
 
     Args:
-        gap: the i-th gap of a selection, in steps.
+        gap: the i-th gap of a selection, in steps, at least 0.
         p: its parameters.
 
     Returns:
         The bound, rounded up to 12 significant digits; never below 2^-1100.
 
-    Raises:
-        ParameterError: the gap is no gap.
-
     Source: specs/gap 5.3 (1, 2).
     """
-    exponent = _checked(gap) * p.exponent
+    exponent = gap * p.exponent
     # e^-x takes less than 3/2 x + 1 bits before its first digit.
     whole = exponent.numerator // exponent.denominator
     precision = min(2 * whole + _PRECISION, _SMALLEST)
@@ -292,28 +277,18 @@ def margin(gap: int, alpha: Fraction, p: GapParameters) -> Fraction | None:
     are false with probability alpha at most. For claims about all k ranks at once take alpha / k.
 
     Args:
-        gap: the i-th gap of a selection, in steps.
+        gap: the i-th gap of a selection, in steps, at least 0.
         alpha: the chance of a false claim, in (0, 1).
         p: the selection's parameters.
 
     Returns:
         The bound in counts, rounded down to 12 significant digits; None where nothing can be claimed.
 
-    Raises:
-        ParameterError: the gap is no gap, or alpha is out of range.
-
     Source: specs/gap 5.3 (3).
     """
-    refuse(chance_faults(alpha=alpha))
     _, above = log(Fraction(alpha.denominator, alpha.numerator), _PRECISION)
-    bound = Fraction(_checked(gap), p.resolution) - p.scale * Fraction(above, 1 << _PRECISION)
+    bound = Fraction(gap, p.resolution) - p.scale * Fraction(above, 1 << _PRECISION)
     return Fraction(decimal_down(bound)) if bound >= 0 else None
-
-
-def _checked(gap: int) -> int:
-    if not isinstance(gap, int) or gap < 0:
-        raise ParameterError([Fault("gap", f"must be a whole number of steps, at least 0, not {gap!r}")])
-    return gap
 
 
 _VARIANCE_PRECISION = 192
@@ -332,22 +307,16 @@ def combine(measured: Sequence[int], gaps: Sequence[Fraction], lam: Fraction) ->
 
     Args:
         measured: the selected counts with fresh noise of mean 0, in the order of the selection.
-        gaps: what each of them is ahead of the next in noisy counts, in counts, without a bias: `gaps_between`.
+        gaps: between each two neighbours, what the first is ahead of the other in noisy counts, in counts, without a
+            bias: `gaps_between`.
         lam: the variance of the selection's noise over that of a measurement: `variance_ratio`.
 
     Returns:
         The estimates, exactly.
 
-    Raises:
-        ParameterError: there is not a gap between each two neighbours, or lam is negative.
-
     Source: specs/gap 5.1.
     """
     k = len(measured)
-    faults = []
-    if k == 0 or len(gaps) != k - 1:
-        faults.append(Fault("gaps", f"must be one between each two neighbours of {k} counts, not {len(gaps)}"))
-    refuse(faults + nonnegative_faults(lam=lam))
     behind = list(accumulate(gaps, initial=Fraction(0)))  # the first is ahead of each by so much
     together = sum(measured) + sum(behind)
     pairs = zip(measured, behind, strict=True)
@@ -369,11 +338,7 @@ def variance_ratio(p: GapParameters, measured_exponent: Fraction) -> Fraction:
         p: the selection's parameters.
         measured_exponent: x where the noise of a measurement is z with probability proportional to e^(-x |z|), for
             whole counts z: the epsilon of the measurements over how far one user moves all k of them together.
-
-    Raises:
-        ParameterError: the exponent is not positive.
     """
-    refuse(positive_faults(measured_exponent=measured_exponent))
     # Of a geometric number in steps, and of the difference of two of them in counts.
     of_selection = Fraction(_variance(p.exponent), p.resolution**2)
     return Fraction(decimal_down(Fraction(of_selection, 2 * _variance(measured_exponent))))

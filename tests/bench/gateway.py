@@ -32,7 +32,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stream_dp.config.plan import Plan, ServePlan
+from stream_dp.config.file_schema import ServeConfig
+from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.gateway import server
 from stream_dp.gateway.boards import Boards
@@ -119,7 +120,7 @@ async def serve(side: str, folder: Path, releases: int, rate: float, size: int) 
     tokens = folder / "readers.tokens"
     credentials = [new_token(tokens, "public", wall_clock_ms())[1] for _ in range(100)]
     boards = Boards()
-    gateway = Gateway(ServePlan(tokens), boards, Tokens(tokens, wall_clock_ms))
+    gateway = Gateway(ServeConfig(), boards, Tokens(tokens, wall_clock_ms))
     reader = BoardReader(plan, boards, lambda: connect(plan.broker, MemoryClient(log)))
     place = socket.create_server(("127.0.0.1", 0), backlog=4096)
     if side == "product":

@@ -17,7 +17,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 
 from stream_dp.config.access import Broker, Sasl, Secret, Tls
 from stream_dp.config.crosschecks import OWNERS_TOPIC
-from stream_dp.config.plan import ServePlan
+from stream_dp.config.file_schema import ServeConfig
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import next_record
 from stream_dp.control.editions import plan_of as plan_from_record
@@ -283,7 +283,7 @@ async def check_gateway(here: Site) -> None:
     """The gateway's account reads the releases of every audience, in no group; nothing else, and it writes nowhere."""
     plan, view = load_plan(here.file("gateway"), {}), f"{here.admin.plan.name}-pages"
     boards, audiences = Boards(), ("partner", "public")
-    gateway = Gateway(ServePlan(public=audiences), boards, Tokens(None, wall_clock_ms))
+    gateway = Gateway(ServeConfig(public=[*audiences]), boards, Tokens(None, wall_clock_ms))
     reading = asyncio.create_task(BoardReader(plan, boards, lambda: connect(plan.broker)).run())
     async with asyncio.timeout(WITHIN_SECONDS):
         while not boards.started:

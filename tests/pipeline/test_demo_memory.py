@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 from stream_dp.accounting import Cost
 from stream_dp.cli.demo import Ending, demo, last_words
 from stream_dp.cli.demo.runs import Flights, read_flights
-from stream_dp.records.history import cost
 from stream_dp.records.statement import read_statements
 from stream_dp.windows.durations import moment, parse_time
 
@@ -123,17 +122,17 @@ def test_demo_tells_its_story_on_the_embedded_log(
         for audience in state.plan.audiences:
             period = statement.account.period.start_ms
             found = [one for one in state.published.releases(audience) if one.ledger.period.start_ms == period]
-            stated = max((cost(one.privacy.period) for one in found), key=lambda one: one.epsilon)
-            assert sum((cost(one.privacy.window) for one in found), Cost.ZERO) == stated
+            stated = max((one.privacy.period.cost for one in found), key=lambda one: one.epsilon)
+            assert sum((one.privacy.window.cost for one in found), Cost.ZERO) == stated
     unlocks_charged = [
-        cost(reader.charged)
+        reader.charged.cost
         for entry in state.entries.values()
         for reader in entry.audiences
         if reader.audience == "public" and reader.revision == 2
     ]
     assert unlocks_charged == [Cost.ZERO] * len(UNLOCKED) * VIEWS
     chosen = {
-        moment(entry.window.start_ms): cost(entry.requested).epsilon
+        moment(entry.window.start_ms): entry.requested.cost.epsilon
         for entry in state.entries.values()
         if entry.view == "carriers" and entry.audiences[0].revision == 1
     }

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
-from stream_dp.config.plan import ServePlan
+from stream_dp.config.file_schema import ServeConfig
 from stream_dp.gateway.boards import Board, Boards
 from stream_dp.gateway.routes import Gateway
 from stream_dp.gateway.tokens import Tokens, new_token
@@ -92,7 +92,7 @@ def gateway_of(
             board.take(key, value, offset, NOW)
         board.loaded()
     tokens = Tokens(tmp_path / "readers.tokens", lambda: NOW)
-    return Gateway(ServePlan(tokens.file, public, origins), boards, tokens, lambda: NOW)
+    return Gateway(ServeConfig(public=[*public], origins=[*origins]), boards, tokens, lambda: NOW)
 
 
 def token_of(gateway: Gateway, audience: str, expires_ms: int | None = None) -> str:

@@ -16,10 +16,12 @@ from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, JWKRegistry, Key, OctKey, OKPKey, RSAKey
 
-from stream_dp.config.plan import JwtPlan
+from stream_dp.config.file_schema import JwtConfig
 from tests.support.gateway import NOW
 
-PLAN = JwtPlan("https://issuer.example", "stream-dp", "https://issuer.example/keys", "reads")
+PLAN = JwtConfig(
+    issuer="https://issuer.example", audience="stream-dp", jwks="https://issuer.example/keys", claim="reads"
+)
 _NOW_S = NOW // 1000
 CLAIMS: Mapping[str, Any] = {
     "iss": PLAN.issuer,

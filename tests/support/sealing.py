@@ -16,7 +16,7 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.kinds.topk import Selection, TopKPlan
 from stream_dp.lossless.sealed import WindowNoise
-from stream_dp.records.by_kind import ListedIn, RankedCount
+from stream_dp.records.by_kind import RankedCount
 from stream_dp.records.models import ItemCount
 
 
@@ -91,8 +91,9 @@ def fields_of(view: ViewPlan, level: int, items: Iterable[tuple[str, int]], *, c
         mechanism = None if chosen.mechanism == "gumbel" else chosen.mechanism
         return {"k": chosen.k, "complete": complete, "selection": mechanism, "items": tuple(ranked)}
     if isinstance(view.kind, GapPlan):
-        gaps = [(item, count, 20) for item, count in list(items)[: view.kind.parameters.k]]
-        return view.kind.shown(level, ListedIn(version="0" * 16, keys=16), gaps)
+        names, column = map(list, zip(*list(items)[: view.kind.parameters.k], strict=True))
+        payload = msgspec.msgpack.encode(["0" * 16, 16, [20] * len(names)])
+        return view.kind.fields(SealedTable(b"", names, column, payload), level, column)
     rows = sorted(items, key=lambda row: (-row[1], row[0]))
     counts = tuple(ItemCount(item=item, count=count) for item, count in rows)
     assert isinstance(view.kind, HistogramPlan)

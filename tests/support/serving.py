@@ -13,7 +13,8 @@ from typing import Any
 import aiohttp
 from aiokafka import TopicPartition
 
-from stream_dp.config.plan import Plan, ServePlan
+from stream_dp.config.file_schema import ServeConfig
+from stream_dp.config.plan import Plan
 from stream_dp.errors import OutageError
 from stream_dp.gateway import server, tokens
 from stream_dp.gateway.boards import Boards
@@ -63,7 +64,7 @@ class World:
     async def serving(self, list_seconds: float = 0.05) -> AsyncIterator[aiohttp.ClientSession]:
         """A gateway, and a client of it; the next one listens on the same port."""
         boards = Boards()
-        gateway = Gateway(ServePlan(self.tokens, ("public",)), boards, Tokens(self.tokens, wall_clock_ms))
+        gateway = Gateway(ServeConfig(public=["public"]), boards, Tokens(self.tokens, wall_clock_ms))
         self.streams = gateway.hub.streams
         gateway.requests = tokens.RequestRate(1e6, 10**6)
         reader = BoardReader(self.plan, boards, self.client, list_seconds=list_seconds, ask_seconds=0.02)

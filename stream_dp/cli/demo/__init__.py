@@ -21,7 +21,6 @@ from rich.console import Console
 
 from stream_dp.accounting import Cost
 from stream_dp.cli.command_line import command_line, short_path
-from stream_dp.cli.demo.lines import say
 from stream_dp.cli.demo.runs import (
     DESTINATIONS,
     LOG,
@@ -33,7 +32,7 @@ from stream_dp.cli.demo.runs import (
     new_run,
     read_flights,
 )
-from stream_dp.cli.demo.walkthrough import Choice, Wanted, chosen_broker, play
+from stream_dp.cli.demo.walkthrough import Choice, chosen_broker, play, say
 from stream_dp.exact.rationals import exact_text
 from stream_dp.records.models import PrivacyCost
 from stream_dp.runtime.kafka.topics import Topics
@@ -90,7 +89,7 @@ def demo(*, keep_running: bool, open_page: bool, pace: float, as_json: bool) -> 
                     tell("--keep-running has nothing to keep here: the embedded log ends with this process.")
                 plan = new_run(choice.broker)
                 logging.basicConfig(filename=plan.folder / LOG, level=logging.WARNING, format=LOG_FORMAT)
-                state = uvloop.run(play(plan, flights.result(), console, Wanted(pace, kept, open_page)))
+                state = uvloop.run(play(plan, flights.result(), console, pace_s=pace, kept=kept, open_page=open_page))
     except KeyboardInterrupt:
         tell("Stopped.")
         sys.exit(INTERRUPTED)
@@ -196,12 +195,12 @@ def summary(end: Ending) -> dict[str, Any]:
         "tuned": tuned and {"settings": tuned.number, "command": tuned.command, "from": moment(tuned.from_ms)},
         "ledger": [
             {
-                "after": one.act,
-                "alone": {audience: _price(paid) for audience, paid in one.alone.items()},
-                "together": _price(one.together),
-                "left": PrivacyCost.left(one.left).model_dump(),
+                "after": act,
+                "alone": {audience: _price(after.loss(audience)) for audience in plan.audiences},
+                "together": _price(after.spent),
+                "left": PrivacyCost.left(after.left).model_dump(),
             }
-            for one in state.history
+            for act, after in state.history
         ],
         "page": state.page if end.kept else None,
         "page_pid": state.pids.get("serve") if end.kept else None,

@@ -9,13 +9,13 @@ import secrets
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,9 +27,9 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import StateError, StreamDPError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.records.codec import AnyRecord, entry_key
-from stream_dp.records.history import History, Seen, cost
-from stream_dp.records.models import LedgerEntry, Refusal, Release
-from stream_dp.records.statement import read_statements
+from stream_dp.records.history import History, Seen
+from stream_dp.records.models import LedgerEntry
+from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.records.view_record import ViewRecord
 from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.client import Client
@@ -227,23 +227,6 @@ def _recorder(source: SourcePlan) -> Callable[[Flight], Message]:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """Cost for one aircraft in one period after an act.
-
-    Attributes:
-        act: its name.
-        alone: by audience, sum of `privacy.window` over its newest releases: the loss to its readers by themselves.
-        together: spent by the ledger: the loss to all readers together.
-        left: remaining budget of the ledger.
-    """
-
-    act: str
-    alone: Mapping[str, Cost]
-    together: Cost
-    left: Cost
-
-
-@dataclass(frozen=True, slots=True)
 class Tuned:
     """New settings that the worker uses.
 
@@ -286,7 +269,7 @@ class DemoState:
         entries: every entry of the accounts, by key.
         records: number of records, repeated ones left out.
         tuned: the changed settings, None before.
-        history: the ledger after each act, oldest first.
+        history: each act and the ledger after it, oldest first.
     """
 
     plan: Plan
@@ -299,17 +282,12 @@ class DemoState:
     entries: dict[bytes, LedgerEntry] = field(default_factory=dict)
     records: int = 0
     tuned: Tuned | None = None
-    history: list[Spending] = field(default_factory=list)
-    _read: set[tuple[str, int, str, int]] = field(default_factory=set)
-    """View, start of the window, audience and revision of every record."""
+    history: list[tuple[str, LedgerStatement]] = field(default_factory=list)
     _accounted: set[tuple[str, int, str, int]] = field(default_factory=set)
-    """The same of every entry."""
 
     def take(self, record: AnyRecord | ViewRecord | None) -> None:
         """Add a record."""
-        if self.published.take(record) is not None and isinstance(record, Release | Refusal):
-            self.records += 1
-            self._read.add((record.view, record.window.start_ms, record.audience, record.revision))
+        self.records += self.published.take(record) is not None
 
     def take_entry(self, entry: LedgerEntry) -> None:
         """Add an entry of the accounts."""
@@ -344,12 +322,12 @@ class DemoState:
 
     def done(self, revision: int, *audiences: str) -> list[int]:
         """Return the starts of the windows with this revision and its entry in every view for these audiences."""
-        found = self._read & self._accounted
-        return [
-            start
-            for start in self.starts
-            if all((view, start, audience, revision) in found for view in VIEWS for audience in audiences)
-        ]
+
+        def is_done(start: int, view: str, audience: str) -> bool:
+            is_accounted = (view, start, audience, revision) in self._accounted
+            return is_accounted and self.seen(view, audience, start).revision >= revision
+
+        return [start for start in self.starts if all(is_done(start, *one) for one in product(VIEWS, audiences))]
 
     def complete(self) -> list[int]:
         """Return the starts of the windows that are released in every view to every audience."""
@@ -368,7 +346,7 @@ class DemoState:
     def unlocks_charged(self, starts: Sequence[int]) -> Fraction:
         """Return the epsilon charged for later revisions of some windows for the public, in all views."""
         charges = [
-            cost(one.charged).epsilon
+            one.charged.epsilon.value
             for entry in self.entries.values()
             if entry.window.start_ms in starts
             for one in entry.audiences
@@ -384,11 +362,4 @@ class DemoState:
         start = self.newest_full_ms
         entries = [(0, entry) for entry in self.entries.values() if entry.window.start_ms == start]
         (statement,) = read_statements(entries).values()
-        alone = {
-            audience: sum(
-                (cost(one.privacy.window) for view in VIEWS if (one := self.seen(view, audience, start).release)),
-                Cost.ZERO,
-            )
-            for audience in self.plan.audiences
-        }
-        self.history.append(Spending(act, alone, statement.spent, statement.left))
+        self.history.append((act, statement))

@@ -9,31 +9,41 @@ import webbrowser
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.util import find_spec
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from stream_dp.agents import AGENTS
-from stream_dp.cli.demo.lines import grant_lines, ledger_table, say, unlock_line, year_line
 from stream_dp.cli.demo.runs import (
     CARRIERS,
+    DAY_MS,
     DESTINATIONS,
+    DIGITS,
     INTERNAL,
+    LEADERS,
     LOG,
     PARTNER,
+    PUBLIC,
     SETTING,
     TEMPLATE,
+    VIEWS,
     DemoState,
     Feed,
     Flights,
     Tuned,
 )
+from stream_dp.cli.display import spent, table
 from stream_dp.config.access import MEMORY, Broker
 from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Grant
 from stream_dp.errors import StateError
+from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.operations.settings import Wish, draft, post_change, rollout, tuned
 from stream_dp.records.codec import decode_entry, parse
+from stream_dp.records.history import Seen
 from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Client, connect
@@ -210,29 +220,18 @@ async def tune_carriers(plan: Plan, client: Client, from_ms: int) -> Tuned:
     return Tuned(change.posted.number, change.proposal.begins[CARRIERS], *costs)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The options of a demo.
-
-    Attributes:
-        pace_s: the least time for the year, seconds.
-        keep_running: keep the worker and the page running, if they are processes of their own.
-        open_page: open the page in a browser.
-    """
-
-    pace_s: float
-    keep_running: bool
-    open_page: bool
-
-
-async def play(plan: Plan, flights: Flights, console: Console, wanted: Wanted) -> DemoState:
+async def play(
+    plan: Plan, flights: Flights, console: Console, *, pace_s: float, kept: bool, open_page: bool
+) -> DemoState:
     """Create the topics, start the worker and the page, feed the year, tune a view meanwhile, grant three times.
 
     Args:
         plan: of the run, on any broker.
         flights: the flights.
         console: shows all of it.
-        wanted: the options.
+        pace_s: the least time for the year, seconds.
+        kept: keep the worker and the page running, if they are processes of their own.
+        open_page: open the page in a browser.
 
     Returns:
         The state at the end.
@@ -242,12 +241,12 @@ async def play(plan: Plan, flights: Flights, console: Console, wanted: Wanted) -
     """
     log = MemoryLog() if plan.broker.is_embedded else None
     source = plan.views[DESTINATIONS].source
-    state = DemoState(plan, Feed(flights, source, wanted.pace_s))
+    state = DemoState(plan, Feed(flights, source, pace_s))
     checks: list[Check] = []
     async with connect(plan.broker, None if log is None else MemoryClient(log)) as client, AsyncExitStack() as stack:
 
         async def start(command: str, *options: str) -> None:
-            program = started(plan, wanted.keep_running, command, *options)
+            program = started(plan, kept, command, *options)
             state.pids[command], check = await stack.enter_async_context(program)
             checks.append(check)
 
@@ -267,7 +266,7 @@ async def play(plan: Plan, flights: Flights, console: Console, wanted: Wanted) -
                 checks[-1]()
                 await asyncio.sleep(LOOK_SECONDS)
             say(console, f"Look at {state.page} while it runs.", style="bold")
-            if wanted.open_page:
+            if open_page:
                 await asyncio.to_thread(webbrowser.open, state.page)
         else:
             say(console, reason)
@@ -386,3 +385,90 @@ class Walkthrough:
                     f"nothing came for {PATIENCE_SECONDS:g} s, though the worker runs; see {state.plan.folder / LOG}"
                 )
             await asyncio.sleep(LOOK_SECONDS)
+
+
+def say(console: Console, words: str = "", *, style: str = "", whole: bool = False) -> None:
+    """Print a line.
+
+    Args:
+        console: prints it.
+        words: the line.
+        style: of the words.
+        whole: do not break a long line on a terminal, so that it can be copied.
+    """
+    console.print(Text(words, style), soft_wrap=whole or not console.is_terminal)
+
+
+def year_line(state: DemoState, start: int) -> str:
+    """Return a window of the year as a line."""
+    seen = {audience: state.seen(DESTINATIONS, audience, start).release for audience in state.plan.audiences}
+    parts = [f"{audience} {'refused' if one is None else _places(one)}" for audience, one in seen.items()]
+    # Both lists are the same for every audience.
+    leaders, carriers = (state.seen(view, PUBLIC, start).release for view in (LEADERS, CARRIERS))
+    leads = [f"{entry.item} {leaders.remark(entry)}; " for entry in leaders.items[:1]] if leaders else []
+    found = f"{'no' if carriers is None else len(carriers.items)} of the top {state.plan.raw['views'][CARRIERS]['k']}"
+    edition = f", edition {carriers.edition}" if carriers is not None and carriers.edition > 1 else ""
+    return f"  {_weeks(state, start)}: {', '.join(parts)}; {''.join(leads)}{found} carriers{edition}"
+
+
+def unlock_line(state: DemoState, start: int) -> str:
+    """Return a window that is unlocked for the public as a line."""
+    return (
+        f"    unlocked: {_weeks(state, start)} is {state.unlock.after_ms // DAY_MS} days old, {PUBLIC} sees it as "
+        f"{PARTNER} now: {_sharper(state.seen(DESTINATIONS, PUBLIC, start))}; "
+        f"the ledger paid {decimal_up(state.unlocks_charged([start]), DIGITS)}"
+    )
+
+
+def grant_lines(state: DemoState, audience: str) -> list[str]:
+    """Return the effect of the last grant, which was to an audience, and its cost."""
+    (_, before), (_, now) = state.history[-2:]
+    start, windows = state.newest_full_ms, len(VIEWS) * len(state.starts)
+    seen = state.seen(DESTINATIONS, audience, start)
+    if seen.refusal is not None:
+        asked, whole = spent(seen.refusal.requested.epsilon), decimal_up(now.budget.epsilon, DIGITS)
+        return [
+            f"{windows} windows refused. Level {seen.refusal.level.name} would cost epsilon {asked} more than "
+            f"{audience} has, and the ledger has less left.",
+            f"Nothing was drawn and nothing paid: an aircraft is guaranteed epsilon {whole} in four weeks.",
+        ]
+    own = now.loss(audience).epsilon - before.loss(audience).epsilon
+    added = now.spent.epsilon - before.spent.epsilon
+    paid = {
+        0: "Another audience had this level already, so the ledger paid nothing.",
+        own: "No audience had this level before, so the ledger paid exactly this difference.",
+    }.get(added, f"The ledger paid {decimal_up(added, DIGITS)}, the part that no audience had before.")
+    return [
+        f"{windows} windows published again. {_weeks(state, start)} for {audience}: {_sharper(seen)}",
+        f"The privacy loss to {audience} alone grew by epsilon {decimal_up(own, DIGITS)}. {paid}",
+    ]
+
+
+def ledger_table(state: DemoState) -> Table:
+    """Return the epsilon of four weeks for one aircraft after each act."""
+    heads = [f"{audience}\nalone" for audience in state.plan.audiences]
+    first = "epsilon per aircraft"
+    rows = table(first, *heads, "all readers\ntogether", "left in\nthe ledger", words=[first])
+    for act, after in state.history:
+        losses = [after.loss(audience) for audience in state.plan.audiences]
+        paid = [decimal_up(cost.epsilon, DIGITS) for cost in (*losses, after.spent)]
+        rows.add_row(act, *paid, decimal_down(after.left.epsilon, DIGITS))
+    return rows
+
+
+def days(start_ms: int, end_ms: int) -> str:
+    """Return an interval of whole days by its first and last day: "24 Dec to 30 Dec 2013"."""
+    first, last = (datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in (start_ms, end_ms - 1))
+    return f"{first.day} {first:%b} to {last.day} {last:%b %Y}"
+
+
+def _weeks(state: DemoState, start: int) -> str:
+    return days(start, start + state.starts.step)
+
+
+def _places(release: Release) -> str:
+    return f"{len(release.items)} places ±{release.noise_interval_95}"
+
+
+def _sharper(seen: Seen) -> str:
+    return " -> ".join(_places(release) for release in (seen.before, seen.release) if release is not None)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from stream_dp.config.crosschecks import OWNERS_TOPIC, PUBLIC
-from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan, TopicsPlan
+from stream_dp.config.file_schema import TopicsConfig
+from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan
 from stream_dp.windows.encoding import BROKER_BYTES, moment, text
 
 COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
@@ -45,7 +46,7 @@ class Topics:
     """The topics of an application."""
 
     def __init__(
-        self, app: str, partitions: int, erase_within_ms: int, made: TopicsPlan, rekeyed_sources: tuple[str, ...] = ()
+        self, app: str, partitions: int, erase_within_ms: int, made: TopicsConfig, rekeyed_sources: tuple[str, ...] = ()
     ) -> None:
         """Name the topics.
 

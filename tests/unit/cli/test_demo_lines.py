@@ -13,9 +13,16 @@ from rich.console import Console, RenderableType
 
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.cli.demo import Ending, last_words, summary
-from stream_dp.cli.demo.lines import grant_lines, ledger_table, say, unlock_line, year_line
 from stream_dp.cli.demo.runs import DAY_MS, DESTINATIONS, DemoState, Feed, Flight, Flights, Tuned, new_run
-from stream_dp.cli.demo.walkthrough import Choice, Walkthrough
+from stream_dp.cli.demo.walkthrough import (
+    Choice,
+    Walkthrough,
+    grant_lines,
+    ledger_table,
+    say,
+    unlock_line,
+    year_line,
+)
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.records.codec import AnyRecord
@@ -249,15 +256,15 @@ def test_level_that_somebody_had_costs_nothing_and_one_that_nobody_had_the_diffe
     state.note("internal: fine")
     assert "the ledger paid exactly this difference" in grant_lines(state, "internal")[1]
 
-    year, partner, internal = state.history
+    year, partner, internal = (after for _, after in state.history)
     (ledger,) = state.plan.ledgers.values()
-    assert partner.together == year.together
-    assert partner.alone["partner"] == partner.alone["internal"] == year.alone["internal"]
+    assert partner.spent == year.spent
+    assert partner.loss("partner") == partner.loss("internal") == year.loss("internal")
     gained = Cost.ZERO
     for view in state.plan.views.values():
         gained += view.cost(3) - view.cost(2)
-    assert internal.together == partner.together + gained
-    assert internal.left + internal.together == ledger.budget
+    assert internal.spent == partner.spent + gained
+    assert internal.left + internal.spent == ledger.budget
     rows = [line.rsplit(maxsplit=5) for line in drawn(ledger_table(state), 120)[2:]]
     assert [row[0] for row in rows] == ["the year", "partner: detailed", "internal: fine"]
     assert rows[0][4] == rows[1][4] < rows[2][4], "together"
@@ -273,8 +280,9 @@ def test_level_that_the_budget_does_not_pay_for_is_refused_and_costs_nothing(sta
         "12 windows refused. Level finest would cost epsilon 2.4 more than internal has, and the ledger has less left.",
         "Nothing was drawn and nothing paid: an aircraft is guaranteed epsilon 2 in four weeks.",
     ]
-    before, now = state.history
-    assert (now.alone, now.together, now.left) == (before.alone, before.together, before.left)
+    (_, before), (_, now) = state.history
+    assert (now.spent, now.left) == (before.spent, before.left)
+    assert all(now.loss(audience) == before.loss(audience) for audience in state.plan.audiences)
 
 
 @pytest.mark.parametrize(("started", "kept"), [(True, False), (True, True), (False, False)])

@@ -140,7 +140,7 @@ def test_run_has_a_page_on_a_real_kafka_with_the_libraries_of_the_gateway(
 
 def test_readers_of_the_page_see_every_audience_without_a_token() -> None:
     plan = new_run("memory://")
-    assert plan.serve.public == tuple(plan.audiences)
+    assert plan.serve.public == list(plan.audiences)
 
 
 def _forbid_local_kafka(monkeypatch: pytest.MonkeyPatch) -> None:

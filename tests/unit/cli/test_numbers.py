@@ -6,7 +6,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.cli import display
-from stream_dp.cli.demo import lines
+from stream_dp.cli.demo import walkthrough
 from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.windows.durations import moment
 
@@ -30,7 +30,7 @@ def test_midnight_is_a_bare_date_and_other_moments_are_not() -> None:
 
 
 def test_week_is_named_by_its_first_and_last_day() -> None:
-    assert lines.days(1_387_843_200_000, 1_388_448_000_000) == "24 Dec to 30 Dec 2013"
+    assert walkthrough.days(1_387_843_200_000, 1_388_448_000_000) == "24 Dec to 30 Dec 2013"
 
 
 def test_key_cannot_move_a_cursor() -> None:

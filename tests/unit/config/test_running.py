@@ -72,7 +72,7 @@ def test_the_noise_that_is_told_is_that_of_the_total_with_the_most_blocks() -> N
     one = view()
     assert [level.noise_interval_95 for level in found.levels] == [level.interval_of(2) for level in one.levels]
     assert (found.window, found.step, found.when) == ("6s", "1s", "since the start of each 6s, told every 1s")
-    details = found.explanation.details.model_dump()
+    details = found.explanation.details
     assert (details["height"], details["most_blocks"]) == (3, 2)
     for level in found.levels:
         assert details["expected_errors"][level.name][-1] == level.expected_error

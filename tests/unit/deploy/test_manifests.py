@@ -60,7 +60,7 @@ def test_every_command_has_the_options_that_it_is_called_with(command: list[str]
 def test_the_applications_can_be_planned(file: str) -> None:
     plan = load_plan(DEPLOY / file, {"KAFKA_USER": "site"})
 
-    assert plan.serve.public == ("public",)
+    assert plan.serve.public == ["public"]
 
 
 def test_the_image_runs_as_nobody_in_particular_and_copies_what_is_there() -> None:

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientError, web
 from aiohttp.test_utils import TestServer
 
-from stream_dp.config.plan import JwtPlan
+from stream_dp.config.file_schema import JwtConfig
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.gateway import jwt_tokens
@@ -246,8 +246,8 @@ SERVE = "serve: {jwt: {issuer: https://issuer.example, audience: a, jwks: https:
 
 def test_the_file_names_the_issuer(visits_file: Path) -> None:
     visits_file.write_text(visits_file.read_text() + SERVE)
-    assert load_plan(visits_file).serve.jwt == JwtPlan(
-        "https://issuer.example", "a", "https://issuer.example/keys", "reads"
+    assert load_plan(visits_file).serve.jwt == JwtConfig(
+        issuer="https://issuer.example", audience="a", jwks="https://issuer.example/keys", claim="reads"
     )
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from stream_dp.accounting import Cost
-from stream_dp.records.history import History, Seen, cost
+from stream_dp.records.history import History, Seen
 from stream_dp.records.models import PrivacyCost
 
 Make = Callable[..., Any]
@@ -57,7 +57,7 @@ def test_windows_are_in_order_of_time_and_audiences_apart(release: Make) -> None
 
 
 def test_cost_is_read_exactly() -> None:
-    assert cost(PrivacyCost.spent(_cost("1/3"))) == _cost("1/3")
+    assert PrivacyCost.spent(_cost("1/3")).cost == _cost("1/3")
 
 
 def _cost(epsilon: str) -> Cost:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from faust.types import TP
 
-from stream_dp.config.plan import Plan, TopicsPlan
+from stream_dp.config.file_schema import TopicsConfig
+from stream_dp.config.plan import Plan
 from stream_dp.errors import AccessError, ConfigError
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import TopicState
@@ -139,7 +140,7 @@ async def test_records_that_were_deleted_of_what_must_be_kept_are_lost_state(
 
 async def test_too_few_copies_are_named(visits: Callable[..., str], tmp_path: Path) -> None:
     plan, log = plan_from(visits(("ledgers:\n", "topics: {replication: 3}\nledgers:\n")), tmp_path), MemoryLog()
-    assert plan.topics == TopicsPlan("", 3, None)
+    assert plan.topics == TopicsConfig(replication=3)
     for source in sources_of(plan).values():
         log.create(source.topic, source.partitions)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stream_dp.accounting import Cost
-from stream_dp.config.file_schema import NAME_LENGTH, PREFIX_LENGTH
-from stream_dp.config.plan import LedgerPlan, Plan, TopicsPlan
+from stream_dp.config.file_schema import NAME_LENGTH, PREFIX_LENGTH, TopicsConfig
+from stream_dp.config.plan import LedgerPlan, Plan
 from stream_dp.runtime.faust.membership import instance_id
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.testing import plan_from
@@ -92,7 +92,7 @@ def test_no_time_and_no_size_deletes_re_keyed_events(visits: Callable[..., str],
 
 def test_places_of_buckets_and_ledgers_never_move() -> None:
     """Recorded: another place would leave the counts of a running application where nobody looks for them."""
-    topics = Topics("app", 8, 60_000, TopicsPlan())
+    topics = Topics("app", 8, 60_000, TopicsConfig())
 
     places = [topics.partial_partition("pages", 1_704_067_200_000, bucket) for bucket in range(6)]
     assert places == [1, 7, 5, 3, 0, 6]
@@ -104,7 +104,7 @@ def test_places_of_buckets_and_ledgers_never_move() -> None:
 
 
 def test_buckets_of_a_window_are_spread_over_the_partitions() -> None:
-    topics = Topics("app", 4, 60_000, TopicsPlan())
+    topics = Topics("app", 4, 60_000, TopicsConfig())
 
     places = Counter(topics.partial_partition("pages", 60_000 * at, bucket) for at in range(50) for bucket in range(16))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -61,9 +61,9 @@ def shares(weights: Mapping[int, Enclosure]) -> dict[int, Enclosure]:
     return {place: Enclosure(Fraction(x.lower, most), Fraction(x.upper, least)) for place, x in weights.items()}
 
 
-def oracle_of_rows(rows: Sequence[Row], h_next: int, p: TopKParameters, plus: int = 1) -> Law:
+def oracle_of_rows(given: Iterable[Row], h_next: int, p: TopKParameters, plus: int = 1) -> Law:
     """The plain peeling form (Algorithm 3): weights of the exponential mechanism, whatever the rows are."""
-    floor = h_next + plus
+    rows, floor = list(given), h_next + plus
     reference = max([floor, *(count for _, count in rows)])
 
     def draws(places: tuple[int, ...]) -> dict[int, Enclosure]:
@@ -100,7 +100,7 @@ def proposed(peeling: Peeling, taken: Collection[int]) -> dict[int, tuple[Enclos
     return found
 
 
-def law_of_rows(rows: Sequence[Row], h_next: int, p: TopKParameters) -> Law:
+def law_of_rows(rows: Iterable[Row], h_next: int, p: TopKParameters) -> Law:
     """The law of the shipped draws: what they propose and accept, state by state."""
     given = checked(rows, h_next, p.kbar, p.domain)
 

@@ -84,7 +84,7 @@ def test_a_call_pays_for_kbar_and_draws_at_most_one_item_less() -> None:
         assert 3 <= output.kbar <= 6
         assert len(output.top.items) <= 2
         assert output.draws == len(output.top.items) + output.top.bottom + 1 <= p.k
-        assert set(output.top.items) <= {item for item, _ in rows[: output.kbar]}
+        assert set(output.top.items) <= {item for item, _ in list(rows)[: output.kbar]}
         seen[output.kbar] += 1
     # kbar = 3 leaves d's 20 as h_next; 4 to 6 leave 1, and the smallest of them has the lowest threshold.
     assert seen[4] > seen[5] > 0 == seen[3]

@@ -253,7 +253,7 @@ def test_neighbours_of_the_laplace_variant_stay_within_what_it_delivers_and_muta
     mutant = []
     for counts in ({b"a": 30, b"b": 20, b"c": 10}, {b"a": 30, b"b": 21, b"c": 10}):
         rows, _ = candidates(counts, 2)
-        mutant.append(laplace_law(list(rows), float(threshold(rows[-1][1], p)[0]), 0.5, 1))
+        mutant.append(laplace_law(list(rows), float(threshold(int(rows.counts[-1]), p)[0]), 0.5, 1))
     shipped = []
     for counts in ({b"a": 30, b"b": 20, b"c": 10}, {b"a": 30, b"b": 21, b"c": 10}):
         rows, h_next = candidates(counts, 2)

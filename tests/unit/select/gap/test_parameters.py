@@ -20,10 +20,8 @@ def parameters(row: dict[str, Any]) -> GapParameters:
     neighbours = Neighbours.ADD_OR_REMOVE if row["monotone"] else Neighbours.REPLACE
     resolution = 1 / Fraction(row["gamma_star"])
     assert resolution.denominator == 1
-    sensitivity = Fraction(row.get("Delta", 1))
-    return GapParameters(
-        row["k"], Fraction(row["eps"]), int(resolution), bool(row["monotone"]), sensitivity, neighbours
-    )
+    epsilon = Fraction(row["eps"]) / Fraction(row.get("Delta", 1))  # for counts that one user moves by 1
+    return GapParameters(row["k"], epsilon, int(resolution), bool(row["monotone"]), neighbours)
 
 
 def test_the_noise_is_reduced_as_listed(vectors: dict[str, Any]) -> None:
@@ -44,8 +42,6 @@ def test_a_number_that_is_not_exact_is_refused_with_its_name() -> None:
         ({"k": True}, "k"),
         ({"resolution": Fraction(10)}, "resolution"),
         ({"resolution": 0}, "resolution"),
-        ({"sensitivity": 1.0}, "sensitivity"),
-        ({"sensitivity": Fraction(1, 3)}, "sensitivity"),
         ({"monotone": 1, "neighbours": Neighbours.ADD_OR_REMOVE}, "monotone"),
         ({"neighbours": "add or remove"}, "neighbours"),
     ):
@@ -57,14 +53,14 @@ def test_a_number_that_is_not_exact_is_refused_with_its_name() -> None:
 
 def test_every_fault_is_told() -> None:
     with pytest.raises(ParameterError) as refused:
-        GapParameters(0, Fraction(-1), 0, sensitivity=Fraction(0))
-    assert {fault.path for fault in refused.value.faults} == {"k", "epsilon", "resolution", "sensitivity"}
+        GapParameters(0, Fraction(-1), 0)
+    assert {fault.path for fault in refused.value.faults} == {"k", "epsilon", "resolution"}
 
 
 def test_noise_of_half_the_scale_needs_the_word_that_users_are_added_or_removed() -> None:
     for stated in ({}, {"neighbours": Neighbours.REPLACE}):
         with pytest.raises(ParameterError, match="add or remove"):
-            GapParameters(1, ONE, 10, monotone=True, **stated)  # type: ignore[arg-type]
+            GapParameters(1, ONE, 10, monotone=True, **stated)
     halved = GapParameters(1, ONE, 10, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
     for neighbours in Neighbours:
         assert GapParameters(1, ONE, 10, neighbours=neighbours).scale == 2 * halved.scale

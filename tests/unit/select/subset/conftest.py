@@ -37,14 +37,8 @@ ONE = 1 << PRECISION
 
 def parameters(row: Mapping[str, Any], noise: ScoreNoise = ScoreNoise.GUMBEL) -> SubsetParameters:
     """The parameters of a row of the vectors."""
-    return SubsetParameters(
-        row["k"],
-        Fraction(row["eps"]),
-        Fraction(row["gamma"]),
-        Variant(row["variant"]),
-        noise,
-        Fraction(row["delta"]),
-    )
+    epsilon = Fraction(row["eps"]) / (2 * Fraction(row["delta"]))  # of counts that one user moves in half a unit
+    return SubsetParameters(row["k"], epsilon, Fraction(row["gamma"]), Variant(row["variant"]), noise)
 
 
 def laid_out(counts: Sequence[int], zeros: int, p: SubsetParameters) -> Layout:

@@ -30,7 +30,7 @@ def expected(counts: Sequence[int], p: SubsetParameters) -> dict[tuple[int, ...]
         p.k,
         p.epsilon,
         p.gamma,
-        p.sensitivity,
+        HALF,
         signed=p.variant is Variant.SIGNED,
     )
 
@@ -55,7 +55,6 @@ def random_table(random: Random) -> tuple[list[int], SubsetParameters]:
         Fraction(random.choice(["0.05", "0.3", "1", "2.7", "9"])),
         random.choice(GAMMAS),
         random.choice(list(Variant)),
-        sensitivity=random.choice([HALF, Fraction(1), Fraction(5, 2)]),
     )
     return counts, p
 
@@ -128,7 +127,7 @@ def test_a_constant_added_to_all_counts_and_a_common_scale_change_nothing(subset
     p = SubsetParameters(3, Fraction(6, 5))
     law = subset_laws.law([6, 5, 5, 3, 2, 2], 0, p)
     assert subset_laws.law([10**12 + c for c in (6, 5, 5, 3, 2, 2)], 0, p) == law
-    scaled = SubsetParameters(3, Fraction(6, 5), sensitivity=Fraction(7, 2))
+    scaled = SubsetParameters(3, Fraction(6, 35))
     assert subset_laws.law([7 * c for c in (6, 5, 5, 3, 2, 2)], 0, scaled) == law
 
 

@@ -29,7 +29,7 @@ def permuted_and_flipped(counts: Sequence[int], p: SubsetParameters) -> oracle.L
     """With exponential noise: the law that the enumerated rates integrate to."""
     signed = p.variant is Variant.SIGNED
     x = [Fraction(count) for count in counts]
-    return oracle.exponential_law(oracle.energies(x, p.k, p.epsilon, p.gamma, p.sensitivity, signed=signed))
+    return oracle.exponential_law(oracle.energies(x, p.k, p.epsilon, p.gamma, Fraction(1, 2), signed=signed))
 
 
 def test_neighbours_of_the_vectors_are_as_far_apart_as_listed(subset_vectors: dict[str, Any], subset_laws: Any) -> None:

@@ -123,7 +123,7 @@ class Scripted:
 
 
 def test_a_top_k_that_is_proposed_too_often_stands_only_as_often_as_it_weighs() -> None:
-    p = SubsetParameters(3, Fraction(1, 2), sensitivity=Fraction(4))
+    p = SubsetParameters(3, Fraction(1, 16))
     layout = lay_out(np.array([5, 4, 3]), 10**12, p, rate=p.rate_in, depth=depth_of(3 + 10**12, 3))
     envelope = Envelope(layout, p)
     assert envelope.excess > 0
