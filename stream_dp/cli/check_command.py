@@ -222,6 +222,7 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
         *([view.hops] if view.hops else []),
         view.protection,
         view.explanation.keys,
+        *_affords(view),
         view.coalition,
         *view.unlocks.values(),
         *([view.sharpening] if view.sharpening else []),
@@ -230,6 +231,14 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
     tables = [_levels(view), *([_modes(view)] if view.modes else [])]
     head = Text.assemble("\nview ", (view.name, "bold"), f" ({view.kind})")
     return Group(head, indented(*map(Text, lines), *tables))
+
+
+def _affords(view: ViewDescription) -> Iterator[str]:
+    if view.affords is not None:
+        yield (
+            f"The levels are shares of epsilon {_short(view.affords)}. Ledger {view.ledger} pays for that in every "
+            f"{view.unit} of a period."
+        )
 
 
 def _modes(view: ViewDescription) -> Table:

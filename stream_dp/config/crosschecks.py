@@ -55,7 +55,7 @@ def cross_check(sections: Sections) -> list[Fault]:
         faults += registry_faults(sections.registry)
     faults += _formats(sections)
     for name, ladder in sections.ladders.items():
-        faults += _ladder(join("ladders", name), ladder)
+        faults += ladder_faults(join("ladders", name), ladder)
     for name, ledger in sections.ledgers.items():
         faults += _period_faults(join("ledgers", name), ledger)
     views = sections.raw.get("views")
@@ -218,14 +218,22 @@ def _reserved(sections: Sections, path: str, topic: str) -> Iterator[Fault]:
         yield Fault(path, f"{topic!r} is the topic in which applications claim theirs")
 
 
-def _ladder(path: str, ladder: list[LevelConfig]) -> Iterator[Fault]:
+def ladder_faults(path: str, ladder: Sequence[LevelConfig]) -> Iterator[Fault]:
+    """Faults of a ladder."""
     for name, times in Counter(level.level for level in ladder).items():
         if times > 1:
             yield Fault(path, f"duplicate level {name!r}")
+    key = "share" if ladder[0].epsilon is None else "epsilon"
+    for index, level in enumerate(ladder):
+        if (level.epsilon is None) == (level.share is None):
+            words = "write epsilon, or share: the part of the epsilon that the ledger affords for every window"
+            yield Fault(join(path, index), words)
+        elif getattr(level, key) is None:
+            yield Fault(join(path, index), f"write {key}, as the levels before it: a ladder has one or the other")
     for index, (coarse, fine) in enumerate(pairwise(ladder), start=1):
-        if fine.epsilon <= coarse.epsilon:
-            words = f"{fine.epsilon} is not above the {coarse.epsilon} before it: a ladder rises from coarse to fine"
-            yield Fault(f"{join(path, index)}.epsilon", words)
+        if getattr(coarse, key) and getattr(fine, key) and fine.size <= coarse.size:
+            words = f"{fine.size} is not above the {coarse.size} before it: a ladder rises from coarse to fine"
+            yield Fault(f"{join(path, index)}.{key}", words)
 
 
 def _references(sections: Sections, path: str, view: Mapping[str, Data]) -> Iterator[Fault]:

@@ -138,7 +138,8 @@ def _walk(path: str, value: object, written: object, default: FieldInfo | None) 
             yield from _walk(join(path, name), inner, below.get(name), None)
     elif isinstance(value, list) and value and isinstance(value[0], LevelConfig) and isinstance(written, list):
         for level, one in zip(value, written, strict=True):
-            yield join(path, level.level) + ".epsilon", (level.epsilon, _words(one["epsilon"]))
+            key = "share" if level.epsilon is None else "epsilon"
+            yield f"{join(path, level.level)}.{key}", (level.size, _words(one[key]))
     elif default is None:
         yield path, (value, _words(value if written is None else written))
     elif isinstance(value, int) and is_duration(default):

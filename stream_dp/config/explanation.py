@@ -87,6 +87,10 @@ class ViewDescription(BaseModel):
     protection: str = Field(description="The neighbour relation in words.")
     items_per_user: int
     sensitivity: int = Field(description="How many published counts one user can move, each by one.")
+    affords: Amount | None = Field(
+        description="Epsilon of the counts that the ledger pays for in every window of a period, if the levels are "
+        "shares of it. Null: their epsilons are written down."
+    )
     levels: list[LevelDescription]
     unlocks: dict[str, str] = Field(description="By audience: what it sees later, by the age of a window.")
     sharpening: str | None = Field(description="What is done with what the ledger has left over.")
@@ -223,6 +227,7 @@ def _view(view: ViewPlan) -> ViewDescription:
         protection=_protection(view),
         items_per_user=view.items_per_user,
         sensitivity=view.kind.sensitivity,
+        affords=None if view.affords is None else Amount.down(view.affords),
         levels=[_level(view, index) for index in range(len(view.levels))],
         unlocks={name: unlocked_words(view, name) for name in view.unlocks},
         sharpening=sharpening_words(view),

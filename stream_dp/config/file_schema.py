@@ -273,10 +273,16 @@ NO_LEVEL = "none"
 
 
 class LevelConfig(Section):
-    """One level of a ladder."""
+    """One level of a ladder: its epsilon, or its share of the epsilon that the ledger affords for every window."""
 
     level: Annotated[Name, must(lambda name: name != NO_LEVEL, "not be 'none': a grant of 'none' ends what is shown")]
-    epsilon: Epsilon
+    epsilon: Epsilon | None = None
+    share: Annotated[Exact, must(lambda part: 0 < part <= 1, 'be above 0 and at most 1, as "1/4"')] | None = None
+
+    @property
+    def size(self) -> Fraction:
+        """What rises from level to level."""
+        return self.epsilon or self.share or Fraction(0)
 
 
 class UnlockConfig(Section):

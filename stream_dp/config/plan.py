@@ -256,6 +256,8 @@ class ViewPlan:
         is_removed: whether the view was taken out.
         unlocks: by audience, the levels that it sees later, in the order of their times; both rise.
         sharpen: what is done with what the ledger has left over; None: nothing.
+        affords: epsilon of the counts of one window that the ledger pays for in every window of a period, where levels
+            are shares of it; None where they are written down.
         words: for readers. Plans that differ in them alone are equal, so other words begin no edition.
         later: of a plan that holds, the editions of later definitions of the view, as number and start of the first
             window.
@@ -280,6 +282,7 @@ class ViewPlan:
     former: tuple[str, ...] = ()
     named: Mapping[str, int] = field(default_factory=dict)
     is_removed: bool = False
+    affords: Fraction | None = None
     words: ViewWords = field(default=ViewWords(), compare=False)
     later: tuple[tuple[int, int], ...] = ()
 

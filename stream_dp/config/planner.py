@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -15,11 +15,13 @@ from typing import Any
 from stream_dp.accounting import Cost
 from stream_dp.accounting.composition import rho_within, squares_within
 from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
+from stream_dp.accounting.rounding import largest
 from stream_dp.config.access import plan_broker, plan_registry
 from stream_dp.config.crosschecks import (
     cross_check,
     dead_letter_topic,
     given_shares,
+    ladder_faults,
     list_topic_faults,
     readers,
     shape_of,
@@ -40,11 +42,17 @@ from stream_dp.config.plan import (
     ViewWords,
     WindowPlan,
 )
+from stream_dp.config.shares import asked
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault, ParameterError
+from stream_dp.exact.rationals import decimal_down
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.kind import KindPlan, ViewBasis
+from stream_dp.kinds.sealing import COARSEST, FINEST, noise_levels
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, Slots, format_duration
+
+AFFORDED_DIGITS = 6
+"""Of the epsilon that levels are shares of."""
 
 
 def fingerprint(view: ViewPlan, application: str) -> bytes:
@@ -115,13 +123,12 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
     for name, ledger in sections.ledgers.items():
         with _faults_below(join("ledgers", name), found):
             ledgers[name] = plan_ledger(name, ledger)
-    views: dict[str, ViewPlan] = {}
-    for name, view in sections.views.items():
+    planned: dict[str, ViewPlan] = {}
+    for name in sorted(sections.views, key=lambda name: _has_shares(sections, sections.views[name])):
         with _faults_below(join("views", name), found):
-            planned = _planned(sections, name, view, ledgers, folder)
-            if planned is not None:
-                views[name] = planned
-                found += list_topic_faults(sections, join("views", name), planned.kind.topics)
+            if (made := _planned(sections, name, ledgers, planned.values(), folder)) is not None:
+                planned[name] = made
+                found += list_topic_faults(sections, join("views", name), made.kind.topics)
     unset = {fault.path for fault in sections.unset}
     found = [*sections.unset, *(fault for fault in found if fault.path not in unset)]
     config = sections.config
@@ -133,7 +140,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         data_dir=folder.joinpath(config.data_dir),
         key_file=folder.joinpath(config.key_file),
         partitions=next(iter(config.sources.values())).partitions,
-        views=views,
+        views={name: planned[name] for name in sections.views},
         ledgers=ledgers,
         audiences=tuple(config.audiences),
         erase_within_ms=config.erase_within,
@@ -159,22 +166,48 @@ def _faults_below(path: str, found: list[Fault]) -> Iterator[None]:
         found += [Fault(join(path, fault.path), fault.message) for fault in error.faults]
 
 
+def _has_shares(sections: Sections, view: ViewConfig) -> bool:
+    """Tell whether the levels of a view are shares of what its ledger affords."""
+    return any(level.share is not None for level in sections.ladders.get(view.ladder, ()))
+
+
 def _planned(
-    sections: Sections, name: str, view: ViewConfig, ledgers: Mapping[str, LedgerPlan], folder: Path
+    sections: Sections, name: str, ledgers: Mapping[str, LedgerPlan], others: Collection[ViewPlan], folder: Path
 ) -> ViewPlan | None:
-    """The plan of a view, None where something it refers to is wrong (that is a fault of its own already)."""
+    """The plan of a view, None where something it refers to is wrong (that is a fault of its own already).
+
+    Args:
+        sections: the configuration.
+        name: of the view.
+        ledgers: by name.
+        others: the views that were planned before; those whose levels are shares come last.
+        folder: what relative paths are relative to.
+    """
+    view = sections.views[name]
     source, ledger = sections.sources.get(view.source), ledgers.get(view.ledger)
-    ladder = [(level.level, level.epsilon) for level in sections.ladders.get(view.ladder, ())]
-    index = {level: at for at, (level, _) in enumerate(ladder)}
+    levels = sections.ladders.get(view.ladder, ())
+    index = {level.level: at for at, level in enumerate(levels)}
     names = readers(sections, view)
     audiences = {name: index.get(audience.level) for name, audience in sections.audiences.items() if name in names}
     starts = {name: at for name in names if (at := audiences.get(name)) is not None}
     if source is None or ledger is None or not starts or len(starts) < len(set(names)):
         return None
-    if any(unlock_faults(sections, name, view, names)):
+    if any(unlock_faults(sections, name, view, names)) or any(ladder_faults("", levels)):
         return None
-    window = _window(view)
-    basis = ViewBasis(ladder, view.items_per_user, folder, window.shape.totals)
+    window, affords = _window(view), None
+
+    def plan_kind(full: Fraction = Fraction(1)) -> KindPlan:
+        ladder = [(level.level, level.size * full) for level in levels]
+        return KINDS[view.kind].plan(view, ViewBasis(ladder, view.items_per_user, folder, window.shape.totals))
+
+    if _has_shares(sections, view):
+        each = _each_window(sections, name, ledger, others, window)
+        kind = plan_kind(_afforded(ledger, each, view.items_per_user))
+        keys = kind.keys_at_worst(squared="selection" in ledger.parts)
+        affords = _afforded(ledger, each, kind.sensitivity, keys)
+        kind = plan_kind(affords)
+    else:
+        kind = plan_kind()
     steps = {name: unlocks_of(sections, view, name) for name in names}
     unlocks = {name: tuple(Unlock(index[one.level], one.after) for one in some) for name, some in steps.items() if some}
     left = view.sharpen
@@ -188,12 +221,13 @@ def _planned(
         buckets=view.buckets,
         audiences=starts,
         ledger=ledger,
-        kind=KINDS[view.kind].plan(view, basis),
+        kind=kind,
         fingerprint=b"",
         share=view.share,
         has_lists=view.items is not None,
         unlocks=unlocks,
         sharpen=sharpen,
+        affords=affords,
         words=ViewWords(
             view.title or name.replace("-", " ").capitalize(), view.unit or ledger.population, view.item_meaning or ""
         ),
@@ -201,6 +235,60 @@ def _planned(
     _check_panes(view, planned.kind)
     _check_affordable(planned, given_shares(sections, view.ledger))
     return replace(planned, fingerprint=fingerprint(planned, sections.id or ""))
+
+
+def _each_window(
+    sections: Sections, name: str, ledger: LedgerPlan, others: Collection[ViewPlan], window: WindowPlan
+) -> Cost:
+    """Return what a ledger has for each window of a view whose levels are shares, if all of a period have the same.
+
+    The view has its `share` of the budget. Views without one part evenly what the shares of others, and the views whose
+    epsilons are written down, do not need.
+    """
+    period, given = ledger.periods.longest, given_shares(sections, ledger.name)
+    if name in given:
+        whole = ledger.budget * given[name]
+    else:
+        written = [
+            one for one in others if one.ledger.name == ledger.name and one.affords is None and one.share is None
+        ]
+        needed = sum((asked(one, period) for one in written), ledger.budget * sum(given.values()))
+        alike = [
+            one
+            for one, view in sections.views.items()
+            if view.ledger == ledger.name and one not in given and _has_shares(sections, view)
+        ]
+        whole = (ledger.budget.most(needed) - needed) * Fraction(1, len(alike))
+    return whole * Fraction(1, max(1, window.shape.paid.whole_in(period)))
+
+
+def _afforded(ledger: LedgerPlan, each: Cost, moved: int, keys: Cost = Cost.ZERO) -> Fraction:
+    """Return the largest epsilon of the counts of a window that a cost covers, in 6 digits, rounded down.
+
+    Args:
+        ledger: the ledger.
+        each: the cost.
+        moved: how many counts a user moves, each by one.
+        keys: what showing the keys costs; it comes first.
+
+    Raises:
+        ConfigError: nothing is left for the counts.
+    """
+
+    def within(epsilon: Fraction) -> bool:
+        if epsilon < COARSEST * moved:
+            return True
+        return epsilon <= FINEST * moved and noise_levels([("", epsilon)], moved)[0].rho <= rest.rho
+
+    rest = each.most(keys) - keys
+    found = largest(within) if "zcdp" in ledger.parts else min(rest.epsilon, FINEST * moved)
+    if not found or not keys <= each:
+        raise ConfigError(
+            f"ledger {ledger.name!r} has {_listed(each)} for each window of a period, and showing the keys of one "
+            f"costs {_listed(keys)}: that leaves nothing for the counts; use longer windows, or a cheaper selection",
+            path="ledger",
+        )
+    return Fraction(decimal_down(found, AFFORDED_DIGITS))
 
 
 def _check_panes(view: ViewConfig, kind: KindPlan) -> None:

@@ -197,8 +197,9 @@ def _in_ladder(ladders: Mapping[str, Any], name: Data, path: Sequence[str], assi
     """Return the place of a level of a view's ladder among all ladders."""
     if not isinstance(name, str) or name not in ladders:
         raise ConfigError("the view has no ladder that is known", assignment)
-    if len(path) != 3 or path[2] != "epsilon" or assignment.endswith("="):
-        raise ConfigError('write a level and its epsilon: "levels.LEVEL.epsilon=1/2"', assignment)
+    key = _key_of(ladders[name])
+    if len(path) != 3 or path[2] != key or assignment.endswith("="):
+        raise ConfigError(f'write a level and its {key}: "levels.LEVEL.{key}=1/2"', assignment)
     levels = [level["level"] for level in ladders[name]]
     if path[1] not in levels:
         raise ConfigError(f"ladder {name} has no level {path[1]!r}; {unknown(path[1], levels)}", assignment)
@@ -206,22 +207,27 @@ def _in_ladder(ladders: Mapping[str, Any], name: Data, path: Sequence[str], assi
 
 
 def _set_level(ladders: dict[str, Any], path: Sequence[str], assignment: str, value: Data) -> None:
-    """Set the epsilon of a level of a ladder, add a level in the order of their epsilons, or remove one."""
+    """Set the epsilon or share of a level of a ladder, add a level in the order of these, or remove one."""
     if len(path) != 3 or path[1] not in ladders or isinstance(value, dict | list):
-        raise ConfigError('write a ladder, a level and its epsilon: "ladders.LADDER.LEVEL=1/2"', assignment)
-    levels, name = ladders[path[1]], path[2]
+        raise ConfigError('write a ladder, a level and its epsilon or share: "ladders.LADDER.LEVEL=1/2"', assignment)
+    levels, name, key = ladders[path[1]], path[2], _key_of(ladders[path[1]])
     at = next((at for at, level in enumerate(levels) if level["level"] == name), None)
     if value is None:
         ladders[path[1]] = [level for level in levels if level["level"] != name]
     elif at is not None:
-        levels[at]["epsilon"] = value
+        levels[at][key] = value
     else:
         try:
-            epsilon = parse_exact(str(value))
-            coarser = sum(parse_exact(str(level["epsilon"])) < epsilon for level in levels)
+            size = parse_exact(str(value))
+            coarser = sum(parse_exact(str(level[key])) < size for level in levels)
         except ValueError as error:
             raise ConfigError(str(error), assignment) from None
-        levels.insert(coarser, {"level": name, "epsilon": value})
+        levels.insert(coarser, {"level": name, key: value})
+
+
+def _key_of(ladder: Sequence[Mapping[str, Any]]) -> str:
+    """Return the key of what the levels of a ladder state."""
+    return "share" if any("share" in level for level in ladder) else "epsilon"
 
 
 def _value(assignment: str, text: str) -> Data:

@@ -37,10 +37,11 @@ function controlsOf(sections, name) {
     const size = more.size ?? ratio, text = String(now);
     found.push({key, label, before: text, value: text, values: stepsWith(values, text, size), low, high, paths: [`views.${name}.${key}`], size, ...more});
   };
-  for (const [k, {level, epsilon}] of sections.ladders[view.ladder].entries()) {
+  for (const [k, {level, epsilon, share}] of sections.ladders[view.ladder].entries()) {
     const who = mine.filter(one => starts(one) === level), others = Object.keys(sections.views).filter(one => one !== name && sections.views[one].ladder === view.ladder);
     const also = others.length ? `also of ${list(others)}` : '';
-    add(`levels.${level}.epsilon`, `Epsilon of level ${level}`, epsilon, EPSILONS, 'more noise, cheaper', 'less noise, dearer', {level, isStart: who.length > 0,
+    const key = share === undefined ? 'epsilon' : 'share', label = `${share === undefined ? 'Epsilon' : 'Share'} of level ${level}`;
+    add(`levels.${level}.${key}`, label, epsilon ?? share, share === undefined ? EPSILONS : SHARES, 'more noise, cheaper', 'less noise, dearer', {level, isStart: who.length > 0,
       note: [who.length && `${list(who)} ${who.length > 1 ? 'start' : 'starts'} here`, also].filter(Boolean).join('; '),
       paths: [`ladders.${view.ladder}.${k}`, `ladders.${view.ladder}.${level}`, `ladders.${view.ladder}`]});
   }
