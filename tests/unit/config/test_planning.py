@@ -332,7 +332,7 @@ def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
     """A field added to a view's plan has to be put on one of the two sides, here and in `fingerprint`."""
     view = planned().views["busiest"]
     outside = {"name", "audiences", "fingerprint", "share", "editions", "until_ms", "unlocks", "sharpen"}
-    outside |= {"former", "named", "is_removed", "words", "later"}
+    outside |= {"former", "named", "is_removed", "words", "affords", "later"}
     identity = {
         "source",
         "item_field",
