@@ -87,15 +87,11 @@ class PrivacyCost(PublicRecord):
 
     epsilon: Amount = Field(description="Epsilon, pure: all of it adds up.")
     delta: Amount = Field(description="Delta.")
-    squares: Amount | SkipJsonSchema[None] = Field(
-        default=None,
-        json_schema_extra=absent,
-        description="Sum of the squared epsilons of a selection's draws, charged to the ledger's part for selections.",
-    )
     rho: Amount | SkipJsonSchema[None] = Field(
         default=None,
         json_schema_extra=absent,
-        description="Zero-concentrated differential privacy of the counts, charged to the ledger's part for it.",
+        description="Zero-concentrated differential privacy of counts and of a selection's draws, charged to the "
+        "ledger's pool.",
     )
 
     @classmethod
@@ -183,23 +179,12 @@ class Noise(PublicRecord):
     )
 
 
-class AccountPart(PublicRecord):
-    """A part of a ledger's budget, with an account of its own."""
+class AccountPool(PublicRecord):
+    """The pool of a ledger: the part of its budget that is counted in rho of zCDP."""
 
-    epsilon: Amount = Field(description="What the part takes of the budget's epsilon.")
+    epsilon: Amount = Field(description="What the pool takes of the budget's epsilon.")
     slack: Amount = Field(description="What it takes of the budget's delta.")
-    budget: Amount = Field(description="What may be charged to it in the period, in its own unit.")
-
-
-class AccountParts(PublicRecord):
-    """The parts of a ledger that are not pure."""
-
-    selection: AccountPart | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="For draws of selections, in squares of epsilon."
-    )
-    zcdp: AccountPart | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="For the noise of counts, in rho of zCDP."
-    )
+    budget: Amount = Field(description="The rho that may be charged to it in the period.")
 
 
 class Account(PublicRecord):
@@ -217,8 +202,10 @@ class Account(PublicRecord):
         description="What may be spent on one user in the period, over all views and audiences; a period keeps the "
         "budget that it began with."
     )
-    parts: AccountParts | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=absent, description="The parts of the budget, where it has any."
+    zcdp: AccountPool | SkipJsonSchema[None] = Field(
+        default=None,
+        json_schema_extra=absent,
+        description="The pool, for the noise of counts and the draws of selections, where the ledger has one.",
     )
 
 
