@@ -20,7 +20,7 @@ SCHEDULES = {1: "one", 4: "weekly", 30: "daily", 720: "hourly", 8640: "5 min"}
 
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 56, 64
-LOWEST, HIGHEST = 5, 15_000
+LOWEST, HIGHEST = 5, 120_000
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def axes() -> list[str]:
     for windows, name in SCHEDULES.items():
         parts.append(f'<path d="M{x(windows)} {TOP}V{base + 5}" stroke="#ccc"/>')
         parts.append(text(x(windows), base + 19, name))
-    for users in (10, 100, 1000, 10_000):
+    for users in (10, 100, 1000, 10_000, 100_000):
         parts.append(f'<path d="M{LEFT - 5} {y(users)}H{end}" stroke="#ccc"/>')
         parts.append(text(LEFT - 9, y(users) + 4, f"{users:,}", anchor="end"))
     parts.append(text((LEFT + end) / 2, base + 46, "windows in 30 days under one budget of (3, 1e-6)"))

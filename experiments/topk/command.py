@@ -38,8 +38,8 @@ def topk(context: click.Context, *, folder: Path, as_json: bool) -> None:
 
     The second table is the size of a month: 30 days under epsilon 3 and delta 1e-6 in all, ten items wanted a window.
     It says how many users more than the item of rank kbar + 1 an item must have to be returned half of the time, where
-    users have any number of items and where they have one: as the theorem is printed, as it is proved here, if the
-    budget is for two outputs a window instead of ten (bottom counts as one), and with Laplace noise.
+    users have any number of items and where they have one: as the theorem is printed, in a ledger with a pool, there if
+    the budget is for two outputs a window instead of ten (bottom counts as one), and with Laplace noise.
 
     Both are compared with numbers that were computed beforehand, in other ways, in floating point; every number here is
     exact but for a rounding to the safe side. Takes a quarter of a minute. docs/budgets.md says what follows from it.
@@ -53,8 +53,8 @@ def topk(context: click.Context, *, folder: Path, as_json: bool) -> None:
         figure = {epsilon: numbers.figure_1(epsilon, advance) for epsilon in RATIOS}
     sizes = {
         _PRINTED: numbers.printed_months(),
-        "proved, 10 a window": numbers.proved_months(pay_what_you_get=False),
-        "proved, 2 a window": numbers.proved_months(pay_what_you_get=True),
+        "pool, 10 a window": numbers.pooled_months(pay_what_you_get=False),
+        "pool, 2 a window": numbers.pooled_months(pay_what_you_get=True),
         "Laplace": numbers.laplace_months(),
     }
     with drawing(folder, "topk") as output:

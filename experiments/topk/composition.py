@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.accounting.composition import azuma_hoeffding
 from stream_dp.accounting.cost import Cost
-from stream_dp.accounting.rounding import down, exp_up
+from stream_dp.accounting.rounding import down, exp_up, log_up, root_up
 from stream_dp.errors import ParameterError
 from stream_dp.exact.checks import chance_faults, nonnegative_faults, refuse
 
@@ -46,10 +45,10 @@ class Bounds:
 def compose(draws: Steps, pure: Steps, slack: Fraction, *, tight_mean: bool = False) -> Bounds:
     """Compose draws of selections with mechanisms under pure DP, in any order, each in reaction to what came before.
 
-    How many steps there are of each epsilon is fixed beforehand; `squares_epsilon` is for steps that are not. With no
-    draws this is Theorem 3, with nothing but draws Lemma 4.4, and with the noise of measured counts as `pure` the price
-    of a selection with counts. The loss of a draw has mean at most e^2/2 and lies in an interval of length e, that of
-    an e-DP mechanism has mean at most e tanh(e/2) <= e^2/2 and lies in one of length 2e.
+    How many steps there are of each epsilon is fixed beforehand; ledgers admit steps that are not. With no draws this
+    is Theorem 3, with nothing but draws Lemma 4.4, and with the noise of measured counts as `pure` the price of a
+    selection with counts. The loss of a draw has mean at most e^2/2 and lies in an interval of length e, that of an
+    e-DP mechanism has mean at most e tanh(e/2) <= e^2/2 and lies in one of length 2e.
 
     Args:
         draws: epsilon-bounded-range steps: exponential-mechanism draws from counts, bottom included.
@@ -101,6 +100,17 @@ def general_cost(costs: Mapping[Cost, int], slack: Fraction) -> Cost:
         steps[cost.epsilon] = steps.get(cost.epsilon, 0) + count
     delta = sum((count * cost.delta for cost, count in costs.items()), slack)
     return Cost(compose(NO_STEPS, steps, slack).epsilon, delta)
+
+
+def azuma_hoeffding(mean: Fraction, squared_ranges: Fraction, slack: Fraction) -> Fraction:
+    """Return the bound of a sum of losses but for probability slack: mean + sqrt(sum r_i^2 ln(1/slack) / 2), Theorem 4.
+
+    Args:
+        mean: bound on the sum of the means, each given what came before.
+        squared_ranges: bound on the sum of the squared lengths of the intervals the losses lie in.
+        slack: in (0, 1).
+    """
+    return mean + root_up(squared_ranges * log_up(Fraction(1, slack)) * Fraction(1, 2))
 
 
 def tanh_half_up(x: Fraction) -> Fraction:

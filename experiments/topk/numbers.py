@@ -8,9 +8,10 @@ from fractions import Fraction
 
 from experiments.topk.composition import NO_STEPS, compose
 from experiments.topk.optimal import OptimalPoint, optimal_composition
-from experiments.topk.pay_what_you_get import Sizing, epsilon_per_draw, size
+from experiments.topk.pay_what_you_get import epsilon_per_draw
 from stream_dp.accounting import Cost
-from stream_dp.accounting.rounding import largest
+from stream_dp.accounting.composition import rho_within
+from stream_dp.accounting.rounding import down, largest
 from stream_dp.accounting.selection import laplace_selection_delta
 from stream_dp.select.gumbel import TopKParameters, threshold
 
@@ -73,6 +74,19 @@ def figure_1(epsilon: Fraction, progress: Callable[[int], None]) -> list[Ratio]:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizing:
+    """Parameters of the selections that a ledger pays for.
+
+    Attributes:
+        epsilon: price of one draw.
+        delta: of one call.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class Month:
     """Parameters that a schedule needs to stay within (3, 1e-6) for 30 days, k = 10 and kbar = 1000.
 
@@ -102,8 +116,8 @@ def printed_months() -> list[Month]:
     return months
 
 
-def proved_months(*, pay_what_you_get: bool) -> list[Month]:
-    """As the hardened statement has it, for k outputs a window, or for 2 and once k more for the last window."""
+def pooled_months(*, pay_what_you_get: bool) -> list[Month]:
+    """In a ledger with a pool, for k outputs a window, or for 2 and once k more for the last window."""
     return [
         month(windows, _EXPECTED_OUTPUTS * windows + K if pay_what_you_get else K * windows, schedule)
         for schedule, windows in SCHEDULES.items()
@@ -111,20 +125,23 @@ def proved_months(*, pay_what_you_get: bool) -> list[Month]:
 
 
 def month(windows: int, draws: int, schedule: str = "") -> Month:
-    """A number of windows and of outputs paid for, by the hardened statement."""
-    parameters = size(TOTAL, draws, windows, SLACK)
+    """A number of windows and of outputs, paid for by a ledger with a pool (`stream_dp.accounting.ledger`)."""
+    delta = down(Fraction(TOTAL.delta - SLACK, windows))
+    rho = rho_within(TOTAL.epsilon - draws * delta, SLACK)
+    epsilon = largest(lambda e: draws * e**2 <= 8 * rho)
+    parameters = Sizing(epsilon, delta)
     return Month(schedule, windows, draws, parameters, _leads(parameters))
 
 
 def laplace_months() -> list[Month]:
-    """With Laplace noise and one item per user: calls under Theorem 3."""
+    """With Laplace noise and one item per user: calls, whose epsilons and deltas add up."""
     return [laplace_month(windows, schedule) for schedule, windows in SCHEDULES.items()]
 
 
 def laplace_month(windows: int, schedule: str = "") -> Month:
-    """A number of windows with Laplace noise, one item per user."""
-    epsilon = largest(lambda e: compose(NO_STEPS, {e: windows}, SLACK).epsilon <= TOTAL.epsilon)
-    delta = laplace_selection_delta(Fraction(TOTAL.delta - SLACK, windows), 1, epsilon)
+    """A number of windows with Laplace noise, one item per user, paid for by a ledger."""
+    epsilon = TOTAL.epsilon * Fraction(1, windows)
+    delta = laplace_selection_delta(TOTAL.delta * Fraction(1, windows), 1, epsilon)
     parameters = Sizing(epsilon, delta)
     return Month(schedule, windows, None, parameters, {1: _lead(parameters, 1)})
 

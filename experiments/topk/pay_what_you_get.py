@@ -1,4 +1,4 @@
-"""The guarantee of top-k selections, one call or a whole ledger of them, and the size of a ledger for a target.
+"""The guarantee of top-k selections, one call or a whole ledger of them, and the epsilon of a draw for a target.
 
 A call that returns r outputs, bottom included, is r draws of an exponential mechanism, so a ledger that stops after
 `draws` outputs (k*) and `calls` calls (l*) composes that many draws, whatever was asked (specs/topk 2.7, 3.3).
@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from experiments.topk.composition import NO_STEPS, compose
 from stream_dp.accounting.cost import Cost
-from stream_dp.accounting.rounding import down, largest, log_up, up
+from stream_dp.accounting.rounding import largest, log_up, up
 from stream_dp.errors import ParameterError
 from stream_dp.exact.checks import positive_faults
 
@@ -70,8 +70,8 @@ def pay_what_you_get(
 ) -> Statement:
     """Theorem 2: any number of adaptive selections until `draws` outputs or `calls` calls are used up.
 
-    The table, k and kbar of a call may depend on earlier outputs; epsilon and delta may not (`squares_epsilon` is for
-    draws of different epsilons).
+    The table, k and kbar of a call may depend on earlier outputs; epsilon and delta may not (ledgers, which add up
+    exact costs, admit that).
 
     Args:
         draws: k*, outputs paid for, at least 1; bottom counts as one.
@@ -111,42 +111,6 @@ def epsilon_per_draw(target: Fraction, draws: int, slack: Fraction, *, tight_mea
     _check_epsilon(target)
     _check(draws, 1)
     return largest(lambda epsilon: compose({epsilon: draws}, NO_STEPS, slack, tight_mean=tight_mean).epsilon <= target)
-
-
-@dataclass(frozen=True, slots=True)
-class Sizing:
-    """Parameters of a ledger of selections.
-
-    Attributes:
-        epsilon: price of one draw.
-        delta: of one call.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-
-
-def size(total: Cost, draws: int, calls: int, slack: Fraction, *, tight_mean: bool = False) -> Sizing:
-    """The largest epsilon and delta whose hardened statement keeps a total: what slack leaves of delta, evenly.
-
-    Args:
-        total: what all selections of a period may cost one user.
-        draws: k*, at least 1.
-        calls: l*, at least 1.
-        slack: of the total's delta, the part that buys the sublinear terms, in [0, delta).
-        tight_mean: as in `compose`.
-
-    Raises:
-        ParameterError: an argument is out of range, or nothing is left for the draws.
-
-    Source: specs/topk 3.4, 4 (sizing).
-    """
-    _check(draws, calls)
-    if not 0 <= slack < total.delta:
-        raise ParameterError(f"slack must leave something of delta {total.delta}, not be {slack}")
-    delta = down(Fraction(total.delta - slack, calls))
-    left = total.epsilon - draws * log_up(1 + delta)
-    return Sizing(epsilon_per_draw(left, draws, slack, tight_mean=tight_mean), delta)
 
 
 def _epsilons(

@@ -16,37 +16,6 @@ from stream_dp.exact.checks import chance_faults, nonnegative_faults, positive_f
 from stream_dp.exact.reals import log
 
 
-def squares_epsilon(squares: Fraction, slack: Fraction) -> Fraction:
-    """The guarantee of a filter on squares: C/2 + sqrt(C ln(1/slack) / 2).
-
-    For steps that are epsilon_i-bounded-range, epsilon_i chosen in reaction to earlier outputs, as long as the sum of
-    epsilon_i^2 stays at most C on every path. A step's loss has mean at most epsilon_i^2 / 2 and lies in an interval
-    of length epsilon_i, so exp(t (loss - epsilon_i^2 / 2) - t^2 epsilon_i^2 / 8) multiplies to a supermartingale; with
-    t = 2 b / C the total loss exceeds C/2 + b with probability at most exp(-2 b^2 / C).
-
-    Args:
-        squares: C, at least 0.
-        slack: in (0, 1).
-
-    Raises:
-        ParameterError: an argument is out of range.
-
-    Source: specs/topk 3.5, third term of Lemma 4.4 (Durfee and Rogers 2019).
-    """
-    refuse(chance_faults(slack=slack) + nonnegative_faults(squares=squares))
-    return azuma_hoeffding(squares * Fraction(1, 2), squares, slack)
-
-
-def squares_within(epsilon: Fraction, slack: Fraction) -> Fraction:
-    """The largest C with squares_epsilon(C, slack) <= epsilon, rounded down to 64 significant bits.
-
-    Raises:
-        ParameterError: epsilon is not positive, or slack is out of range.
-    """
-    refuse(positive_faults(epsilon=epsilon) + chance_faults(slack=slack))
-    return largest(lambda squares: squares_epsilon(squares, slack) <= epsilon)
-
-
 def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
     """The epsilon of rho-zCDP at delta = slack, below the usual rho + 2 sqrt(rho ln(1/slack)).
 
@@ -54,7 +23,7 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
     rho - ln(1 / (alpha slack)) / (alpha - 1)^2, which changes sign once, and any alpha near there gives a bound. Since
     the Renyi filter of every order holds with adaptively chosen steps, so does this one where the sum of their rhos
     stays at most rho. It bounds the pair (epsilon, slack), not the chance that the loss exceeds epsilon; how it adds up
-    with filters of other kinds whose steps come between those of this one is shown in `accounting.ledger`.
+    with costs of other kinds whose steps come between those of this one is shown in `accounting.ledger`.
 
     Args:
         rho: at least 0.
@@ -97,17 +66,6 @@ def _best_order(rho: Fraction, slack: Fraction) -> Fraction:
         else:
             high = middle
     return 1 + high
-
-
-def azuma_hoeffding(mean: Fraction, squared_ranges: Fraction, slack: Fraction) -> Fraction:
-    """Return the bound of a sum of losses but for probability slack: mean + sqrt(sum r_i^2 ln(1/slack) / 2), Theorem 4.
-
-    Args:
-        mean: bound on the sum of the means, each given what came before.
-        squared_ranges: bound on the sum of the squared lengths of the intervals the losses lie in.
-        slack: in (0, 1).
-    """
-    return mean + root_up(squared_ranges * log_up(Fraction(1, slack)) * Fraction(1, 2))
 
 
 def discrete_laplace_rho(a: Fraction) -> Fraction:

@@ -10,11 +10,8 @@ from typing import ClassVar, Self
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.checks import nonnegative_faults
 
-ENTRIES = ("epsilon", "delta", "squares", "rho")
+ENTRIES = ("epsilon", "delta", "rho")
 """Names of the entries, in their order."""
-
-PART_ENTRIES = {"selection": "squares", "zcdp": "rho"}
-"""The entry of a cost that each part of a ledger caps."""
 
 _ZERO = Fraction(0)
 
@@ -38,19 +35,18 @@ class Cost:
     _amounts: tuple[int, ...]
     _units: tuple[int, ...]
 
-    def __init__(self, epsilon: Fraction, delta: Fraction, squares: Fraction = _ZERO, rho: Fraction = _ZERO) -> None:
+    def __init__(self, epsilon: Fraction, delta: Fraction, rho: Fraction = _ZERO) -> None:
         """Make a cost.
 
         Args:
             epsilon: pure epsilon, at least 0.
             delta: chance of bad events, at least 0.
-            squares: sum of the squared epsilons of exponential-mechanism draws, at least 0.
             rho: zero-concentrated differential privacy (zCDP), at least 0.
 
         Raises:
             ParameterError: an entry is negative or is not a Fraction (a float has already lost what was meant).
         """
-        entries = (epsilon, delta, squares, rho)
+        entries = (epsilon, delta, rho)
         if not all(isinstance(entry, Fraction) and entry.numerator >= 0 for entry in entries):
             raise ParameterError(nonnegative_faults(**dict(zip(ENTRIES, entries, strict=True))))
         self._amounts = tuple([entry.numerator for entry in entries])
@@ -73,17 +69,12 @@ class Cost:
         return Fraction(self._amounts[1], self._units[1])
 
     @property
-    def squares(self) -> Fraction:
-        """Sum of the squared epsilons of draws."""
-        return Fraction(self._amounts[2], self._units[2])
-
-    @property
     def rho(self) -> Fraction:
         """ZCDP."""
-        return Fraction(self._amounts[3], self._units[3])
+        return Fraction(self._amounts[2], self._units[2])
 
     def __iter__(self) -> Iterator[Fraction]:
-        return iter((self.epsilon, self.delta, self.squares, self.rho))
+        return iter((self.epsilon, self.delta, self.rho))
 
     def __add__(self, other: Cost) -> Cost:
         return Cost._of([(a + b, unit) for a, b, unit in _aligned(self, other)])

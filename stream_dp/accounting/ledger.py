@@ -17,20 +17,21 @@ under each of them. What a call did not need is returned, but for delta: the bad
 
 Guarantee: all outputs charged to one ledger are together (E, D)-DP for a user of the population, with
 
-    E = epsilon + squares_epsilon(squares, slack1) + zcdp_epsilon(rho, slack2)      D = delta + slack1 + slack2
+    E = epsilon + zcdp_epsilon(rho, slack)      D = delta + slack
 
-(of the caps; an entry that is 0 needs no slack), whatever was asked, in whatever order, by readers who react to
+(of the caps; without a pool, rho and slack are 0), whatever was asked, in whatever order, by readers who react to
 earlier outputs and share what they saw, provided that every commit covers the output it is stored with.
 
-Proof. Outside a bad event of probability delta_i, the logarithm of the likelihood ratio that call i adds is a sum
-of three parts: one of at most epsilon_i, with the r ln(1 + delta) <= r delta of a selection of r draws in it
-(`selection_cost`); the losses of r bounded-range draws; the loss of noise that is rho_i-zCDP. Bad events add up to at
-most the cap delta. The first parts add up to at most the cap epsilon on every path. A draw's epsilon is known before it
-is made and a list ends at a time that its draws decide, so exp(t (loss - squares / 2) - t^2 squares / 8) is a
-supermartingale over all draws, whatever comes between them, and the second parts exceed squares_epsilon with
-probability at most slack1. For the third, E[exp((a - 1) loss)] <= exp(a (a - 1) rho) for every order a > 1 (the
-Renyi filter), hence E[max(0, 1 - exp(zcdp_epsilon - loss))] <= slack2. Where the second parts stay below their bound,
-the whole loss is at most E - zcdp_epsilon + (third part); so E[max(0, 1 - exp(E - whole loss))] <= slack1 + slack2.
+Proof (docs/budgets.md, One pool, has every step). Let P and Q be the laws of all outputs with one user's events and
+without them, or the other way round. Outside bad events, which have probability at most delta in all, every step of
+the interaction has P <= P^ and Q >= e^-epsilon_i Q^, for laws P^ and Q^ whose loss L = ln(P^ / Q^) satisfies
+E_P^[exp((a - 1) L)] <= exp(a (a - 1) rho_i) for every a > 1. A selection of r draws has exponential-mechanism laws on
+the candidates that both neighbours have, and epsilon_i = r ln(1 + delta) <= r delta (`selection_cost`); counts have
+their own laws, and epsilon_i = 0; whatever is charged as epsilon has P^ = Q^ = min(P, e^epsilon_i Q), and rho_i = 0.
+Along a path the factors e^-epsilon_i multiply to at least e^-epsilon. A draw's and a count's rho is known before it,
+and a list ends at a time that its draws decide, so exp((a - 1) L - a (a - 1) rho), L and rho summed along the path, is
+a supermartingale (the Renyi filter): E[exp((a - 1) L)] <= exp(a (a - 1) rho) for the cap rho and every a > 1, hence
+E_P^[max(0, 1 - exp(zcdp_epsilon - L))] <= slack. So P(S) - e^E Q(S) <= delta + slack for every set S of outputs.
 
 The caps have to be fixed before the first draw: a filter promises nothing about caps that react to what it let pass.
 
@@ -59,7 +60,7 @@ from stream_dp.errors import StateError
 _VERSION = 1
 Rational = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?\Z")]
 """Stored form of an exact number: "p/q" in lowest terms, or "p"."""
-_Vector = tuple[Rational, Rational, Rational, Rational]
+_Vector = tuple[Rational, Rational, Rational]
 
 
 _NOTHING: Map[str, Cost] = Map()
@@ -335,11 +336,11 @@ def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
         raise StateError(f"the stored ledger cannot be read: {error}") from error
 
 
-def _to_text(cost: Cost) -> tuple[str, str, str, str]:
-    return str(cost.epsilon), str(cost.delta), str(cost.squares), str(cost.rho)
+def _to_text(cost: Cost) -> tuple[str, str, str]:
+    return str(cost.epsilon), str(cost.delta), str(cost.rho)
 
 
 @lru_cache(maxsize=4096)  # most costs are the same few
 def _from_text(vector: _Vector) -> Cost:
-    epsilon, delta, squares, rho = vector
-    return Cost(Fraction(epsilon), Fraction(delta), Fraction(squares), Fraction(rho))
+    epsilon, delta, rho = vector
+    return Cost(Fraction(epsilon), Fraction(delta), Fraction(rho))

@@ -153,13 +153,13 @@ def _ledger_line(ledger: LedgerDescription) -> str:
 
 
 def _parts_words(ledger: LedgerDescription) -> str:
-    """Return the parts of a budget: their epsilon, and what is counted in each; empty if it has none."""
+    """Return both parts of a budget with a pool: their epsilon, and what is counted in each; else nothing."""
     parts = [
         f"epsilon {part.epsilon.decimal} {_USES[part.name]} (counted as {part.unit}, at most "
         f"{decimal_down(part.cap.value, DIGITS)})"
         for part in ledger.parts
     ]
-    return f", kept in parts: {'; '.join(parts)}" if parts else ""
+    return f", kept in two parts: {'; '.join(parts)}" if parts else ""
 
 
 def _notes(plan: PlanDescription, audiences: Sequence[AudienceSummary]) -> Iterator[RenderableType]:
@@ -170,8 +170,8 @@ def _notes(plan: PlanDescription, audiences: Sequence[AudienceSummary]) -> Itera
         yield Text("The costs are those of the first level; a later level costs more.", "dim")
     for view in plan.views:
         keys = view.keys_at_worst
-        if keys.epsilon.value or keys.squares:
-            included = "" if keys.squares else ", included above"
+        if keys.epsilon.value or keys.rho:
+            included = ", the rho included above" if keys.rho else "" if view.levels[0].cost.rho else ", included above"
             yield Text(f"Choosing the keys of {view.name} costs {price(keys)} a window at worst{included}.", "dim")
 
 
@@ -266,7 +266,7 @@ def _levels(view: ViewDescription) -> Table:
     return rows
 
 
-_USES = {"pure": "for costs that add up", "selection": "for the draws of selections", "zcdp": "for the noise of counts"}
+_USES = {"pure": "for costs that add up", "zcdp": "for the noise of counts and the draws of selections"}
 
 
 def _part(part: PartDescription) -> str:

@@ -29,7 +29,7 @@ MOST_APART = 7
 CHART_MARGIN, WIDEST = 18, 72
 WORDS = {"", "spent by", "for", "view", "a window of", "level", "until"}
 """Headings of columns without numbers."""
-STYLES = {"epsilon": "cyan", "delta": "magenta", "squares": "green", "rho": "yellow"}
+STYLES = {"epsilon": "cyan", "delta": "magenta", "rho": "yellow"}
 _BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -10,8 +10,8 @@ from fractions import Fraction
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
-from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
-from stream_dp.config.plan import LedgerPlan, Plan, ViewPlan
+from stream_dp.accounting.cost import ENTRIES
+from stream_dp.config.plan import LedgerPlan, Plan, PoolPlan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy, windows_in
 from stream_dp.exact.rationals import decimal_down, decimal_up, exact_text
 from stream_dp.kinds.kind import Explanation
@@ -103,10 +103,12 @@ class ViewDescription(BaseModel):
 class PartDescription(BaseModel):
     """A part of a ledger's budget: what it promises, and how far it reaches."""
 
-    name: str = Field(description="pure: what no other part takes; selection: draws; zcdp: the noise of counts.")
+    name: str = Field(
+        description="zcdp: the pool, for the noise of counts and the draws of selections; pure: the rest."
+    )
     epsilon: Amount = Field(description="What the part adds to the promise's epsilon.")
     delta: Amount = Field(description="What it adds to the promise's delta.")
-    unit: str = Field(description="What is counted in it: epsilon, squares (of epsilon) or rho.")
+    unit: str = Field(description="What is counted in it: epsilon or rho.")
     cap: Amount = Field(description="How much of that a period admits.")
     asked: Amount = Field(description="How much of that all views ask for in one period, at worst.")
     lasts: str = Field(description="How far into a period the part reaches, if the others did for ever.")
@@ -133,7 +135,7 @@ class LedgerDescription(BaseModel):
     population: str
     budget: PrivacyCost
     period: str
-    parts: list[PartDescription] = Field(description="The parts of the budget; empty where it is one.")
+    parts: list[PartDescription] = Field(description="The pool and the rest; empty where there is no pool.")
     asked: PrivacyCost = Field(description="What all views ask for in one period, at start and unlocked levels.")
     affords_schedule: bool = Field(description="Whether every view has what it asks for.")
     lasts: str = Field(description="How far into a period the budget reaches.")
@@ -200,8 +202,8 @@ def odds_factor(epsilon: Fraction) -> str:
 
 
 def alone(view: ViewPlan, level: int) -> Cost:
-    """Return the worst-case cost of one window by itself: (epsilon, delta), whatever parts the ledger has."""
-    return replace(view, ledger=replace(view.ledger, parts={})).cost(level)
+    """Return the worst-case cost of one window by itself: (epsilon, delta), without the ledger's pool."""
+    return replace(view, ledger=replace(view.ledger, pool=None)).cost(level)
 
 
 def _view(view: ViewPlan) -> ViewDescription:
@@ -283,7 +285,7 @@ def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
         name=ledger.name,
         population=ledger.population,
         budget=PrivacyCost.spent(ledger.total),
-        parts=_parts(ledger, views, whole) if ledger.parts else [],
+        parts=_parts(ledger, ledger.pool, views, whole) if ledger.pool else [],
         period=ledger.periods.words,
         asked=PrivacyCost.spent(whole),
         affords_schedule=reach == period.length_ms,
@@ -294,10 +296,12 @@ def _ledger(ledger: LedgerPlan, views: Sequence[ViewPlan]) -> LedgerDescription:
     )
 
 
-def _parts(ledger: LedgerPlan, views: Sequence[ViewPlan], whole: Cost) -> list[PartDescription]:
+def _parts(ledger: LedgerPlan, pool: PoolPlan, views: Sequence[ViewPlan], whole: Cost) -> list[PartDescription]:
     """The pure part first; it also has the deltas of all windows."""
-    rows = [("pure", ledger.budget.epsilon, ledger.budget.delta, ["epsilon", "delta"])]
-    rows += [(name, part.epsilon, part.slack, [PART_ENTRIES[name]]) for name, part in ledger.parts.items()]
+    rows = [
+        ("pure", ledger.budget.epsilon, ledger.budget.delta, ["epsilon", "delta"]),
+        ("zcdp", pool.epsilon, pool.slack, ["rho"]),
+    ]
     return [
         PartDescription(
             name=name,
@@ -342,11 +346,6 @@ def _ledger_warnings(plan: Plan, ledgers: Sequence[LedgerDescription]) -> Iterat
             )
     for ledger in ledgers:
         yield from _short_shares(ledger, plan)
-    used = {(view.ledger.name, name) for view in plan.views.values() for name, _ in view.cost(0).entries()}
-    for one in plan.ledgers.values():
-        for name, part in one.parts.items():
-            if (one.name, PART_ENTRIES[name]) not in used:
-                yield f"ledger {one.name}: part {name} takes epsilon {part.epsilon} of the budget, but no view uses it"
 
 
 def _warnings(plan: Plan) -> Iterator[str]:

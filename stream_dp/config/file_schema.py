@@ -237,18 +237,11 @@ class SourceConfig(Section):
     partitioner: PartitionerName = "murmur2"
 
 
-class PartConfig(Section):
-    """Epsilon and delta of a part of a ledger."""
+class PoolConfig(Section):
+    """Epsilon and delta of a ledger's pool, which is counted in rho."""
 
     epsilon: Epsilon
-    slack: Annotated[Delta, must(bool, "be above 0: without a chance to fail, the epsilons of a part just add up")]
-
-
-class PartsConfig(Section):
-    """The parts of a ledger that are filtered otherwise than by adding epsilons."""
-
-    selection: PartConfig | None = None
-    zcdp: PartConfig | None = None
+    slack: Annotated[Delta, must(bool, "be above 0: without a chance to fail, epsilons just add up")]
 
 
 class LedgerConfig(Section):
@@ -260,7 +253,7 @@ class LedgerConfig(Section):
     period: Length
     zone: Zone | None = None
     start: Moment | None = None
-    parts: PartsConfig | None = None
+    zcdp: PoolConfig | None = None
 
     @property
     def lengths(self) -> Settings:

@@ -112,13 +112,13 @@ class SourcePlan:
 
 
 @dataclass(frozen=True)
-class PartPlan:
-    """A part of a ledger: a cap on another entry of the cost, and what it adds to the guarantee.
+class PoolPlan:
+    """The pool of a ledger: a cap on rho, for the noise of counts and the draws of selections.
 
     Attributes:
         epsilon: what the cap adds to the ledger's epsilon.
         slack: what it adds to the ledger's delta.
-        cap: of the squares (`selection`) or of rho (`zcdp`).
+        cap: the largest rho that converts to them, rounded down.
     """
 
     epsilon: Fraction
@@ -134,10 +134,10 @@ class LedgerPlan:
         name: the ledger's name; it may change.
         population: who a user is, in words. These words are what the ledger is: what was spent is kept under them.
         total: the guarantee, (epsilon, delta).
-        budget: the caps that keep it (`accounting.ledger`): without parts the same, with parts epsilon and delta less
-            what the parts add, and their caps.
+        budget: the caps that keep it (`accounting.ledger`): without a pool the same, with one epsilon and delta less
+            what the pool adds, and its cap.
         periods: how they cut time.
-        parts: by name, `selection` or `zcdp`.
+        pool: None: all costs add up as epsilon.
     """
 
     name: str
@@ -145,7 +145,7 @@ class LedgerPlan:
     total: Cost
     budget: Cost
     periods: Shape
-    parts: Mapping[str, PartPlan] = field(default_factory=dict)
+    pool: PoolPlan | None = None
 
     @property
     def fingerprint(self) -> bytes:
@@ -401,12 +401,12 @@ class ViewPlan:
     @property
     def keys_at_worst(self) -> Cost:
         """Worst-case cost of showing the keys of a window, whatever the level."""
-        return self.kind.keys_at_worst(squared="selection" in self.ledger.parts)
+        return self.kind.keys_at_worst(pooled=self.ledger.pool is not None)
 
     def counts(self, level: int) -> Cost:
         """Return the cost per user of one window's counts at `levels[level]`, and any coarser level before it."""
         at = self.levels[level]
-        if "zcdp" in self.ledger.parts:
+        if self.ledger.pool is not None:
             return Cost(Fraction(0), Fraction(0), rho=at.rho)
         return Cost(at.epsilon, Fraction(0))
 
@@ -420,7 +420,7 @@ class ViewPlan:
 
     def spent(self, table: SealedTable, level: int) -> Cost:
         """Return the cost per user of a sealed window's releases if `levels[level]` is the finest of them."""
-        return self.counts(level) + self.kind.keys_spent(table.payload, squared="selection" in self.ledger.parts)
+        return self.counts(level) + self.kind.keys_spent(table.payload, pooled=self.ledger.pool is not None)
 
 
 @dataclass(frozen=True)

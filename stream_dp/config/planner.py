@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from stream_dp.accounting import Cost
-from stream_dp.accounting.composition import rho_within, squares_within
-from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
+from stream_dp.accounting.composition import rho_within
+from stream_dp.accounting.cost import ENTRIES
 from stream_dp.accounting.rounding import largest
 from stream_dp.config.access import plan_broker, plan_registry
 from stream_dp.config.crosschecks import (
@@ -28,13 +28,13 @@ from stream_dp.config.crosschecks import (
     unlock_faults,
     unlocks_of,
 )
-from stream_dp.config.file_schema import LedgerConfig, PartConfig, SourceConfig, ViewConfig
+from stream_dp.config.file_schema import LedgerConfig, SourceConfig, ViewConfig
 from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
 from stream_dp.config.plan import (
     FINGERPRINT_BYTES,
     LedgerPlan,
-    PartPlan,
     Plan,
+    PoolPlan,
     SharpenPlan,
     SourcePlan,
     Unlock,
@@ -62,8 +62,8 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
     clearances, unlocks and audiences, what is done with what is left, grace, clock, how far ahead, idle time,
-    retention, the ledger's name, its periods, its budget, how that is parted and how it is shared. Which parts a ledger
-    has decides how a window is charged, so it is in. `view.fingerprint` itself is not looked at.
+    retention, the ledger's name, its periods, its budget and how that is shared. Whether a ledger has a pool decides
+    how a window is charged, so it is in. `view.fingerprint` itself is not looked at.
     """
     source, ledger = view.source, view.ledger
     identity = [
@@ -76,7 +76,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         [*view.window.shape.identity, view.window.first_ms],
         [view.items_per_user, view.buckets],
         [list(level.identity) for level in view.levels],
-        [ledger.fingerprint.hex(), *sorted(ledger.parts)],
+        [ledger.fingerprint.hex(), *([] if ledger.pool is None else ["zcdp"])],
         list(view.kind.identity),
     ]
     text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
@@ -203,7 +203,7 @@ def _planned(
     if _has_shares(sections, view):
         each = _each_window(sections, name, ledger, others, window)
         kind = plan_kind(_afforded(ledger, each, view.items_per_user))
-        keys = kind.keys_at_worst(squared="selection" in ledger.parts)
+        keys = kind.keys_at_worst(pooled=ledger.pool is not None)
         affords = _afforded(ledger, each, kind.sensitivity, keys)
         kind = plan_kind(affords)
     else:
@@ -281,7 +281,7 @@ def _afforded(ledger: LedgerPlan, each: Cost, moved: int, keys: Cost = Cost.ZERO
         return epsilon <= FINEST * moved and noise_levels([("", epsilon)], moved)[0].rho <= rest.rho
 
     rest = each.most(keys) - keys
-    found = largest(within) if "zcdp" in ledger.parts else min(rest.epsilon, FINEST * moved)
+    found = largest(within) if ledger.pool is not None else min(rest.epsilon, FINEST * moved)
     if not found or not keys <= each:
         raise ConfigError(
             f"ledger {ledger.name!r} has {_listed(each)} for each window of a period, and showing the keys of one "
@@ -304,39 +304,29 @@ def _check_panes(view: ViewConfig, kind: KindPlan) -> None:
 
 
 def plan_ledger(name: str, ledger: LedgerConfig) -> LedgerPlan:
-    """Work out the caps of one ledger: what its parts take of epsilon and delta, and what that is as squares and rho.
+    """Work out the caps of one ledger: what its pool takes of epsilon and delta, and what that is as rho.
 
     Args:
         name: the ledger's name.
         ledger: its configuration.
 
     Raises:
-        ConfigError: `parts` has no part, or they take more than there is; paths are relative to the ledger.
+        ConfigError: the pool takes more than there is; the path is relative to the ledger.
     """
-    parts: dict[str, PartPlan] = {}
-    if ledger.parts is not None:
-        for part, inverse in _CAPS.items():
-            given: PartConfig | None = getattr(ledger.parts, part)
-            if given is not None:
-                cap = inverse(given.epsilon, given.slack) * 10**12 // 1  # a cap with a short denominator
-                parts[part] = PartPlan(given.epsilon, given.slack, Fraction(cap, 10**12))
-        if not parts:
-            raise ConfigError(f"names no part; known: {', '.join(_CAPS)}", path="parts")
-    total = Cost(ledger.epsilon, ledger.delta)
-    taken = sum((Cost(part.epsilon, part.slack) for part in parts.values()), Cost.ZERO)
+    total, given = Cost(ledger.epsilon, ledger.delta), ledger.zcdp
+    if given is None:
+        return LedgerPlan(name, ledger.population, total, total, shape_of(ledger.lengths))
+    taken = Cost(given.epsilon, given.slack)
     if not taken <= total:
         raise ConfigError(
-            f"they take epsilon {taken.epsilon} and delta {taken.delta} out of the ledger's epsilon {total.epsilon} "
-            f"and delta {total.delta}, which are the totals",
-            path="parts",
+            f"it takes epsilon {taken.epsilon} and delta {taken.delta} out of the ledger's epsilon {total.epsilon} and "
+            f"delta {total.delta}, which are the totals",
+            path="zcdp",
         )
-    rest = total - taken
-    caps = {entry: parts[part].cap for part, entry in PART_ENTRIES.items() if part in parts}
-    budget = Cost(rest.epsilon, rest.delta, **caps)
-    return LedgerPlan(name, ledger.population, total, budget, shape_of(ledger.lengths), parts)
-
-
-_CAPS: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {"selection": squares_within, "zcdp": rho_within}
+    cap = Fraction(rho_within(given.epsilon, given.slack) * 10**12 // 1, 10**12)  # with a short denominator
+    budget = total - taken + Cost(Fraction(0), Fraction(0), rho=cap)
+    pool = PoolPlan(given.epsilon, given.slack, cap)
+    return LedgerPlan(name, ledger.population, total, budget, shape_of(ledger.lengths), pool)
 
 
 def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
@@ -373,9 +363,9 @@ def _listed(cost: Cost) -> str:
 
 def _too_small(ledger: str, cost: Cost, budget: Cost) -> str:
     """The keys of a ledger of which there is less than a cost."""
-    keys = {entry: f"parts.{part}.epsilon" for part, entry in PART_ENTRIES.items()}
-    short = [name for name, asked, there in zip(ENTRIES, cost, budget, strict=True) if asked > there]
-    return " and ".join(f"ledgers.{ledger}.{keys.get(name, name)}" for name in short)
+    keys = dict(zip(ENTRIES, ("epsilon", "delta", "zcdp.epsilon"), strict=True))
+    short = [keys[name] for name, asked, there in zip(ENTRIES, cost, budget, strict=True) if asked > there]
+    return " and ".join(f"ledgers.{ledger}.{key}" for key in short)
 
 
 def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:

@@ -241,7 +241,7 @@ def _ended(view: ViewPlan, until_ms: int) -> ViewPlan:
 def _paid_by(ledgers: Mapping[str, LedgerPlan], view: ViewPlan) -> ViewPlan:
     """A definition under the budget that its ledger has now, which periods begin with; its periods fit its windows."""
     for ledger in ledgers.values():
-        if ledger.fingerprint == view.ledger.fingerprint and ledger.parts.keys() == view.ledger.parts.keys():
+        if ledger.fingerprint == view.ledger.fingerprint and (ledger.pool is None) == (view.ledger.pool is None):
             return replace(view, ledger=replace(ledger, periods=view.ledger.periods))
     return view
 

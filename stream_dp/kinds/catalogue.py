@@ -72,7 +72,7 @@ class CataloguePlan(ListedPlan):
         """The list."""
         return self.list_identity
 
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """Nothing: which keys there are is public."""
         return Cost.ZERO
 

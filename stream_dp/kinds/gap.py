@@ -93,7 +93,7 @@ class GapPlan(ListedPlan):
         p = self.parameters
         return [*self.list_identity, p.k, str(p.epsilon), p.monotone, p.resolution]
 
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """The selection, gaps included (specs/gap 3.2)."""
         return Cost(self.parameters.epsilon, Fraction(0))
 

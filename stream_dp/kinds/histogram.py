@@ -84,7 +84,7 @@ class HistogramPlan(KindPlan):
         """Delta and the minimum counts."""
         return [str(self.delta), list(self.minimum_counts)]
 
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """Delta, whatever is shown."""
         return Cost(Fraction(0), self.delta)
 

@@ -89,21 +89,21 @@ class KindPlan(ABC):
         """Everything peculiar to the kind that may not change while state of the view exists; JSON."""
 
     @abstractmethod
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """Worst-case cost of showing the keys of a window, whatever the level; paid once for all audiences.
 
         Args:
-            squared: the ledger has a part for the draws of selections, in squares of epsilon.
+            pooled: whether the ledger has a pool: draws of selections are charged in rho.
         """
 
-    def keys_spent(self, payload: bytes, *, squared: bool) -> Cost:
+    def keys_spent(self, payload: bytes, *, pooled: bool) -> Cost:
         """Return the cost of showing the keys of a sealed window, at most `keys_at_worst`.
 
         Args:
             payload: of the sealed table.
-            squared: as above.
+            pooled: as above.
         """
-        return self.keys_at_worst(squared=squared)
+        return self.keys_at_worst(pooled=pooled)
 
     def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys | None:
         """The public list of the keys that count, None where any key may; what is counted besides is left out.

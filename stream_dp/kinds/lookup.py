@@ -68,7 +68,7 @@ class LookupPlan(KindPlan):
         """As many as the table has rows."""
         return self.compact.rows
 
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """Nothing: there is an answer for every key."""
         return Cost.ZERO
 

@@ -62,7 +62,7 @@ class PureTopKPlan(KindPlan):
         draw = self.draw
         return [draw.k, self.keys.max_bytes, draw.items_per_user, draw.fallback_bits, self.minimum_count]
 
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """Nothing: the level pays for keys and counts together."""
         return Cost.ZERO
 

@@ -93,12 +93,12 @@ class SubsetPlan(ListedPlan):
         how = ["one-shot"] if self.one_shot else [str(p.gamma), str(p.variant), str(p.noise)]
         return [*self.list_identity, p.k, str(p.epsilon), *how]
 
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """The selection; one of Gumbel noise is a draw of an exponential mechanism (specs/subset 3.3)."""
         p = self.parameters
         if self.one_shot or p.noise is not ScoreNoise.GUMBEL:
             return Cost(p.epsilon, Fraction(0))
-        return selection_cost(1, p.epsilon, Fraction(0), squared=squared)
+        return selection_cost(1, p.epsilon, Fraction(0), pooled=pooled)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the set, and noise the counts of its keys (specs/subset 2.6, specs/lossless 6.4)."""

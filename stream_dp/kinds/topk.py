@@ -138,11 +138,11 @@ class Selection:
     listed: PublicKeys | None = None
     expected: Mapping[str, str] | None = None
 
-    def cost(self, draws: int, *, squared: bool) -> Cost:
-        """Return the cost of so many draws, bottom included; `squared` where the ledger has a part for draws."""
+    def cost(self, draws: int, *, pooled: bool) -> Cost:
+        """Return the cost of so many draws, bottom included; `pooled` where the ledger has a pool."""
         if self.by_call is not None:
             return self.by_call
-        return selection_cost(draws, self.epsilon, self.delta, squared=squared)
+        return selection_cost(draws, self.epsilon, self.delta, pooled=pooled)
 
     @property
     def identity(self) -> list[object]:
@@ -256,13 +256,13 @@ class TopKPlan(KindPlan):
         """Parameters of the selection."""
         return self.selection.identity
 
-    def keys_at_worst(self, *, squared: bool) -> Cost:
+    def keys_at_worst(self, *, pooled: bool) -> Cost:
         """The whole selection (specs/topk 3.4)."""
-        return self.selection.cost(self.selection.most_draws, squared=squared)
+        return self.selection.cost(self.selection.most_draws, pooled=pooled)
 
-    def keys_spent(self, payload: bytes, *, squared: bool) -> Cost:
+    def keys_spent(self, payload: bytes, *, pooled: bool) -> Cost:
         """The draws that were made, bottom included."""
-        return self.selection.cost(decode(Found, payload).draws, squared=squared)
+        return self.selection.cost(decode(Found, payload).draws, pooled=pooled)
 
     def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys | None:
         """The catalogue, if there is one."""

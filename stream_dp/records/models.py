@@ -95,11 +95,8 @@ class PrivacyCost(PublicRecord):
 
     epsilon: Amount = Field(description="Epsilon, pure: all of it adds up.")
     delta: Amount = Field(description="Delta.")
-    squares: Amount | SkipJsonSchema[None] = optional(
-        "Sum of the squared epsilons of a selection's draws, charged to the ledger's part for selections."
-    )
     rho: Amount | SkipJsonSchema[None] = optional(
-        "Zero-concentrated differential privacy of the counts, charged to the ledger's part for it."
+        "Zero-concentrated differential privacy of counts and of a selection's draws, charged to the ledger's pool."
     )
 
     @classmethod
@@ -183,19 +180,12 @@ class Noise(PublicRecord):
     uniform: Amount | SkipJsonSchema[None] = optional("Of a clamped law: the chance of a uniform count.")
 
 
-class AccountPart(PublicRecord):
-    """A part of a ledger's budget, with an account of its own."""
+class AccountPool(PublicRecord):
+    """The pool of a ledger: the part of its budget that is counted in rho of zCDP."""
 
-    epsilon: Amount = Field(description="What the part takes of the budget's epsilon.")
+    epsilon: Amount = Field(description="What the pool takes of the budget's epsilon.")
     slack: Amount = Field(description="What it takes of the budget's delta.")
-    budget: Amount = Field(description="What may be charged to it in the period, in its own unit.")
-
-
-class AccountParts(PublicRecord):
-    """The parts of a ledger that are not pure."""
-
-    selection: AccountPart | SkipJsonSchema[None] = optional("For draws of selections, in squares of epsilon.")
-    zcdp: AccountPart | SkipJsonSchema[None] = optional("For the noise of counts, in rho of zCDP.")
+    budget: Amount = Field(description="The rho that may be charged to it in the period.")
 
 
 class Account(PublicRecord):
@@ -213,7 +203,9 @@ class Account(PublicRecord):
         description="What may be spent on one user in the period, over all views and audiences; a period keeps the "
         "budget that it began with."
     )
-    parts: AccountParts | SkipJsonSchema[None] = optional("The parts of the budget, where it has any.")
+    zcdp: AccountPool | SkipJsonSchema[None] = optional(
+        "The pool, for the noise of counts and the draws of selections, where the ledger has one."
+    )
 
 
 class ItemCount(PublicRecord):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, Self
 
 from stream_dp.accounting import Cost
-from stream_dp.accounting.cost import ENTRIES, PART_ENTRIES
+from stream_dp.accounting.cost import ENTRIES
 from stream_dp.records.codec import entry_key
-from stream_dp.records.models import Account, AccountPart, AccountParts, LedgerEntry, ViewShare
+from stream_dp.records.models import Account, LedgerEntry, ViewShare
 
 
 @dataclass(slots=True)
@@ -148,15 +148,11 @@ def _age(found: tuple[int, LedgerEntry]) -> tuple[int, list[Fraction]]:
 
 
 def caps(account: Account) -> Cost:
-    """Return the caps of a period: the budget, less what its parts take, and the caps of the parts."""
-    total, parts = account.budget.cost, _parts(account.parts)
-    taken = sum((Cost(part.epsilon.value, part.slack.value) for part in parts.values()), Cost.ZERO)
-    entries = {PART_ENTRIES[name]: part.budget.value for name, part in parts.items()}
-    return (total - taken) + Cost(Fraction(0), Fraction(0), **entries)
-
-
-def _parts(parts: AccountParts | None) -> Mapping[str, AccountPart]:
-    return {name: part for name, part in parts if part is not None} if parts is not None else {}
+    """Return the caps of a period: the budget; with a pool less what that takes, and its cap."""
+    total, pool = account.budget.cost, account.zcdp
+    if pool is None:
+        return total
+    return total - Cost(pool.epsilon.value, pool.slack.value) + Cost(Fraction(0), Fraction(0), rho=pool.budget.value)
 
 
 def periods_of(statements: Iterable[Period]) -> dict[str, list[Period]]:

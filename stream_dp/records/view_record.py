@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from stream_dp.records.models import AccountParts, Level, Noise, PrivacyCost, PublicRecord, optional
+from stream_dp.records.models import AccountPool, Level, Noise, PrivacyCost, PublicRecord, optional
 from stream_dp.windows.durations import CalendarUnit
 from stream_dp.windows.shapes.calendars import Calendar
 from stream_dp.windows.shapes.shape import Shape
@@ -88,7 +88,7 @@ class ViewLedger(PublicRecord):
         description="What may be spent on one user in a period that begins now, over all views and audiences."
     )
     period: str = Field(description="Length of a period, in words.")
-    parts: AccountParts | SkipJsonSchema[None] = optional("The parts of the budget, where it has any.")
+    zcdp: AccountPool | SkipJsonSchema[None] = optional("The pool of the budget, where it has one.")
 
 
 class ViewRecord(PublicRecord):

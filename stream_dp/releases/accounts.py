@@ -52,7 +52,7 @@ from stream_dp.accounting import (
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.accounting.ledger import Rational
-from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PartPlan, ViewPlan
+from stream_dp.config.plan import FINGERPRINT_BYTES, LedgerPlan, PoolPlan, ViewPlan
 from stream_dp.config.shares import Shares, most_of
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable
@@ -135,23 +135,21 @@ class Promise(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     epsilon: Rational
     delta: Rational
-    parts: dict[str, tuple[Rational, Rational, Rational]]
-    """By name: epsilon, slack and cap."""
+    pool: tuple[Rational, Rational, Rational] | None
+    """Epsilon, slack and cap."""
 
     @classmethod
     def of(cls, ledger: LedgerPlan) -> Self:
         """Return the promise of a ledger that is planned like this."""
-        total = ledger.total
-        parts = {
-            name: (str(part.epsilon), str(part.slack), str(part.cap)) for name, part in sorted(ledger.parts.items())
-        }
-        return cls(str(total.epsilon), str(total.delta), parts)
+        total, pool = ledger.total, ledger.pool
+        promised = None if pool is None else (str(pool.epsilon), str(pool.slack), str(pool.cap))
+        return cls(str(total.epsilon), str(total.delta), promised)
 
     def plan(self, ledger: LedgerPlan, period: Interval, budget: Cost) -> LedgerPlan:
         """A ledger as it is planned today, but for the period, what it promises and the caps that keep that."""
         total = Cost(Fraction(self.epsilon), Fraction(self.delta))
-        parts = {name: PartPlan(*map(Fraction, part)) for name, part in self.parts.items()}
-        return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), parts=parts)
+        pool = None if self.pool is None else PoolPlan(*map(Fraction, self.pool))
+        return replace(ledger, total=total, budget=budget, periods=Tiling.of(period), pool=pool)
 
 
 class PeriodRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from stream_dp.records.codec import view_key
 from stream_dp.records.models import NEIGHBOURS, SCHEMA_VERSION, Amount, PrivacyCost
 from stream_dp.records.view_record import ViewEdition, ViewLedger, ViewLevel, ViewRecord, ViewUnlock, ViewWindow
 from stream_dp.releases.partition_state import PartitionState
-from stream_dp.releases.publication import Destinations, account_parts
+from stream_dp.releases.publication import Destinations, account_pool
 from stream_dp.releases.rows import ANNOUNCED, Change, stored_windows
 from stream_dp.version import __version__
 from stream_dp.windows.durations import CalendarUnit, format_duration, format_time
@@ -185,7 +185,7 @@ def view_record(view: ViewPlan, edition: Edition, audience: str) -> ViewRecord:
             population=ledger.population,
             budget=PrivacyCost.spent(ledger.total),
             period=ledger.periods.words,
-            parts=account_parts(ledger),
+            zcdp=account_pool(ledger),
         ),
         neighbours=NEIGHBOURS,
     )

@@ -14,8 +14,7 @@ from stream_dp.records.codec import AnyRecord, encode, encode_parts, entry_key
 from stream_dp.records.models import (
     SCHEMA_VERSION,
     Account,
-    AccountPart,
-    AccountParts,
+    AccountPool,
     Amount,
     AudienceCharge,
     LedgerEntry,
@@ -288,7 +287,7 @@ def account(ledger: LedgerPlan, start_ms: int) -> Account:
         population=ledger.population,
         period=_interval(ledger.periods.interval(start_ms)),
         budget=PrivacyCost.spent(ledger.total),
-        parts=account_parts(ledger),
+        zcdp=account_pool(ledger),
     )
 
 
@@ -313,13 +312,12 @@ def extent_of(view: ViewPlan, start_ms: int, panes: int | None) -> dict[str, Any
     return {"edition": view.edition(last_ms).number, "window": window, "panes": panes, "blocks": None}
 
 
-def account_parts(ledger: LedgerPlan) -> AccountParts | None:
-    """Return the parts of a ledger's budget, None if it has none."""
-    found = {
-        name: AccountPart(epsilon=Amount.up(part.epsilon), slack=Amount.up(part.slack), budget=Amount.up(part.cap))
-        for name, part in ledger.parts.items()
-    }
-    return AccountParts(**found) if found else None
+def account_pool(ledger: LedgerPlan) -> AccountPool | None:
+    """Return the pool of a ledger's budget, None if it has none."""
+    pool = ledger.pool
+    if pool is None:
+        return None
+    return AccountPool(epsilon=Amount.up(pool.epsilon), slack=Amount.up(pool.slack), budget=Amount.up(pool.cap))
 
 
 def audience_charge(

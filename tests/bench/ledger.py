@@ -30,10 +30,10 @@ ENTRIES = 100_000
 TIMED = 500
 ROUNDS = 3
 
-WORST = Cost(Fraction(1, 10**6), Fraction(1, 10**7), Fraction(1, 10), Fraction(123_456_789, 10**12))
-CAME_TO = Cost(Fraction(3, 10**7), WORST.delta, Fraction(3, 100), WORST.rho)
+WORST = Cost(Fraction(1, 10**6), Fraction(1, 10**7), Fraction(123_456_789, 10**12))
+CAME_TO = Cost(Fraction(3, 10**7), WORST.delta, WORST.rho * Fraction(3, 10))
 AUDIENCES = dict.fromkeys(("public", "partner", "internal"), CAME_TO)
-PLENTY = Cost(*[Fraction(10**9)] * 4)
+PLENTY = Cost(*[Fraction(10**9)] * 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,12 +106,11 @@ def plan_of(text: str) -> Plan:
     return build_plan(sections.raw)
 
 
-PARTS = (
+POOL = (
     'epsilon: "40", delta: "1/5", period: 4s}',
-    'epsilon: "47", delta: "1/5", period: 4s,\n'
-    '    parts: {selection: {epsilon: "6", slack: "1/100"}, zcdp: {epsilon: "39", slack: "1/100"}}}',
+    'epsilon: "41", delta: "1/5", period: 4s, zcdp: {epsilon: "39", slack: "1/100"}}',
 )
-"""A change that parts the ledger: squares up to 5.13, rho up to 21.2, and 2 of epsilon for what is left over."""
+"""A change that gives the ledger a pool: rho up to 21.2, and 2 of epsilon for what is left over."""
 
 ONLY_PAGES = ("  tops:\n" + SHOP.partition("  tops:\n")[2], "")
 """A change that leaves one view."""
@@ -383,12 +382,8 @@ def is_about_view(message: Message) -> bool:
 
 def promise_of(record: AnyRecord) -> Promise:
     """What a record says of its ledger's budget."""
-    total, parts = record.ledger.budget, record.ledger.parts
-    said = {
-        name: (part.epsilon.exact, part.slack.exact, part.budget.exact)
-        for name, part in parts or ()
-        if part is not None
-    }
+    total, pool = record.ledger.budget, record.ledger.zcdp
+    said = None if pool is None else (pool.epsilon.exact, pool.slack.exact, pool.budget.exact)
     return Promise(total.epsilon.exact, total.delta.exact, said)
 
 
@@ -400,16 +395,16 @@ def shown_cost(view: ViewPlan, level: int, draws: int) -> Cost:
         level: the finest one that was shown.
         draws: how many draws of a top-k its items and its completeness tell of.
     """
-    at, parts = view.levels[level], view.ledger.parts
+    at, pooled = view.levels[level], view.ledger.pool is not None
     nothing = Fraction(0)
-    cost = Cost(nothing, nothing, rho=at.rho) if "zcdp" in parts else Cost(at.epsilon, nothing)
+    cost = Cost(nothing, nothing, rho=at.rho) if pooled else Cost(at.epsilon, nothing)
     if not isinstance(view.kind, TopKPlan):
         return cost + view.keys_at_worst
     chosen = view.kind.selection
     cost += Cost(nothing, chosen.delta)
     epsilon, delta = chosen.epsilon, chosen.delta
-    if "selection" in parts:
-        return cost + Cost(draws * delta, Fraction(0), squares=draws * epsilon**2)
+    if pooled:
+        return cost + Cost(draws * delta, nothing, rho=draws * epsilon**2 / 8)
     return cost + Cost(draws * (epsilon + delta), Fraction(0))
 
 

@@ -26,7 +26,7 @@ VIEW = """\
     buckets: 1
 """
 WHOLE = 'epsilon: "EPSILON", delta: "1/2"'
-PARTED = WHOLE + ', parts: {selection: {epsilon: "1/2", slack: "1/100"}, zcdp: {epsilon: "ZCDP", slack: "1/100"}}'
+POOLED = WHOLE + ', zcdp: {epsilon: "ZCDP", slack: "1/100"}'
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Shape:
     population: str = "visitors"
     views: tuple[str, ...] = ("pages",)
     """"pages" and "others" have windows of 1 s, "wide" of 2 s."""
-    parted: bool = False
+    pooled: bool = False
 
     def plan(self) -> Plan:
         head, former = SHOP.partition("views:\n")[0], 'visitors: {population: visitors, epsilon: "40", delta: "1/5", '
         assert former in head
-        budget = PARTED if self.parted else WHOLE
+        budget = POOLED if self.pooled else WHOLE
         budget = budget.replace("EPSILON", str(self.budget)).replace("ZCDP", str(self.budget - 1))
         head = head.replace(former, f"{self.ledger}: {{population: {self.population}, {budget}, ")
         head = head.replace("period: 4s", f"period: {self.period}s, start: 1970-01-01T00:00:{self.start:02}Z")

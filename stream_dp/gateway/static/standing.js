@@ -68,7 +68,7 @@ export function problems({status, ledgers}, may) {
 
 // -- budgets ---------------------------------------------------------------------------------------------------------
 
-const ENTRIES = {epsilon: 'epsilon', delta: 'delta', squares: 'the part of selections', rho: 'the part of counts'};
+const ENTRIES = {epsilon: 'epsilon', delta: 'delta', rho: 'the pool of counts and selections'};
 const value = (cost, entry) => Number(cost[entry]?.decimal ?? 0);
 const share = (one, entry) => Math.floor(100 * value(one.left, entry) / value(one.budget, entry) + 1e-9);
 const shown = cost => Object.entries(cost).filter(([, amount]) => amount && amount.exact !== '0')

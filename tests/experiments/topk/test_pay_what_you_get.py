@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from experiments.topk.pay_what_you_get import epsilon_per_draw, pay_what_you_get, single_call, size
-from stream_dp.accounting import Cost, selection_cost
+from experiments.topk.pay_what_you_get import epsilon_per_draw, pay_what_you_get, single_call
+from stream_dp.accounting import selection_cost
 from stream_dp.errors import ParameterError
 from stream_dp.select.gumbel import TopKParameters, threshold
 
@@ -105,27 +105,6 @@ def test_without_slack_a_call_costs_what_the_ledger_charges_for_it_in_short_numb
         assert charged.epsilon - proved.epsilon <= k * Fraction(delta) ** 2
 
 
-@pytest.mark.parametrize("tight", [False, True])
-@pytest.mark.parametrize(("draws", "calls"), [(1, 1), (300, 30), (86_400, 8_640)])
-def test_a_sized_ledger_keeps_its_total_and_uses_it_up(draws: int, calls: int, *, tight: bool) -> None:
-    total, slack = Cost(Fraction(3), Fraction("1e-6")), Fraction("5e-7")
-    sizing = size(total, draws, calls, slack, tight_mean=tight)
-    promised = pay_what_you_get(draws, calls, sizing.epsilon, sizing.delta, slack, tight_mean=tight).hardened
-
-    assert promised <= total
-    assert promised.epsilon > total.epsilon * (1 - Fraction(1, 10**15))
-    assert promised.delta > total.delta * (1 - Fraction(1, 10**15))
-
-
-def test_the_hardened_statement_leaves_more_than_the_printed_one_for_the_same_total() -> None:
-    total, slack = Cost(Fraction(3), Fraction("1e-6")), Fraction("5e-7")
-    sizing = size(total, 86_400, 8_640, slack)
-    printed = epsilon_per_draw(total.epsilon, 86_400, slack)
-
-    assert sizing.delta > Fraction(19, 10) * (total.delta - slack) / (2 * 8_640)
-    assert 1 - sizing.epsilon / printed < Fraction(1, 10**5)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -139,8 +118,6 @@ def test_the_hardened_statement_leaves_more_than_the_printed_one_for_the_same_to
         lambda: pay_what_you_get(1, 1, Fraction(1), Fraction(1, 2), Fraction(-1)),
         lambda: epsilon_per_draw(Fraction(0), 1, Fraction(0)),
         lambda: epsilon_per_draw(Fraction(1), 0, Fraction(0)),
-        lambda: size(Cost(Fraction(1), Fraction("1e-6")), 1, 1, Fraction("1e-6")),
-        lambda: size(Cost(Fraction(1), Fraction(1, 2)), 10, 1, Fraction(0)),
     ],
 )
 def test_arguments_out_of_range_are_refused(call: Callable[[], object]) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from experiments.topk.composition import NO_STEPS, Bounds, compose, general_cost
+from experiments.topk.composition import NO_STEPS, Bounds, azuma_hoeffding, compose, general_cost
 from stream_dp.accounting import Cost
-from stream_dp.accounting.composition import rho_within, squares_epsilon, squares_within, zcdp_epsilon
+from stream_dp.accounting.composition import rho_within, zcdp_epsilon
 from stream_dp.accounting.rounding import exp_up
 from stream_dp.errors import ParameterError
 
@@ -85,29 +85,26 @@ def test_costs_of_one_epsilon_and_several_deltas_are_all_counted() -> None:
 
 def test_no_steps_cost_nothing() -> None:
     assert compose(NO_STEPS, NO_STEPS, Fraction("1e-6")).epsilon == 0
-    assert squares_epsilon(Fraction(0), Fraction("1e-6")) == 0
     assert zcdp_epsilon(Fraction(0), Fraction("1e-6")) == 0
 
 
-@pytest.mark.parametrize("slack", SLACKS)
-def test_the_filter_on_squares_promises_the_third_term_of_its_draws(slack: Fraction) -> None:
+@pytest.mark.parametrize("slack", SLACKS[1:])
+def test_the_pool_promises_less_for_its_draws_than_every_term_for_fixed_ones(slack: Fraction) -> None:
     draws = {Fraction("0.1"): 100, Fraction(1, 3): 7}
-    squares = 100 * Fraction("0.01") + 7 * Fraction(1, 9)
+    rho = sum(count * epsilon**2 for epsilon, count in draws.items()) * Fraction(1, 8)
 
-    assert squares_epsilon(squares, slack) == compose(draws, NO_STEPS, slack).bounded_range
+    assert zcdp_epsilon(rho, slack) < compose(draws, NO_STEPS, slack, tight_mean=True).epsilon
 
 
 @pytest.mark.parametrize("slack", SLACKS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_parameters_found_for_a_target_keep_it_and_the_next_ones_do_not(target: Fraction, slack: Fraction) -> None:
-    squares, rho = squares_within(target, slack), rho_within(target, slack)
+    rho = rho_within(target, slack)
 
-    assert squares_epsilon(squares, slack) <= target < squares_epsilon(squares * ULP, slack)
     assert zcdp_epsilon(rho, slack) <= target < zcdp_epsilon(rho * ULP, slack)
-    for found in (squares, rho):
-        odd = found.numerator >> (found.numerator & -found.numerator).bit_length() - 1
-        assert odd.bit_length() <= 64
-        assert found.denominator & found.denominator - 1 == 0
+    odd = rho.numerator >> (rho.numerator & -rho.numerator).bit_length() - 1
+    assert odd.bit_length() <= 64
+    assert rho.denominator & rho.denominator - 1 == 0
 
 
 @pytest.mark.parametrize("slack", SLACKS)
@@ -127,22 +124,21 @@ def test_zcdp_is_converted_at_the_best_order_and_below_the_usual_formula(rho: Fr
 
 
 def test_every_epsilon_is_rounded_up() -> None:
-    """e^epsilon of a single term whose exact value is known: C = 2 ln(1/slack) x^2 gives ln(1/slack) (x^2 + x)."""
+    """A term whose exact value is known: squared ranges of 2 ln(1/slack) x^2 deviate by ln(1/slack) x."""
     slack = 1 / exp_up(Fraction(1))  # ln(1/slack) is just above 1
-    assert squares_epsilon(Fraction(2), slack) > 2
-    assert squares_epsilon(Fraction(2), slack) - 2 < Fraction(1, 2**240)
+    assert azuma_hoeffding(Fraction(1), Fraction(2), slack) > 2
+    assert azuma_hoeffding(Fraction(1), Fraction(2), slack) - 2 < Fraction(1, 2**240)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: squares_epsilon(Fraction(-1), Fraction(1, 2)),
-        lambda: squares_epsilon(Fraction(1), Fraction(0)),
-        lambda: squares_epsilon(Fraction(1), Fraction(1)),
-        lambda: squares_epsilon(1.0, Fraction(1, 2)),  # type: ignore[arg-type]
-        lambda: squares_within(Fraction(0), Fraction(1, 2)),
-        lambda: squares_within(Fraction(1), Fraction(2)),
         lambda: zcdp_epsilon(Fraction(-1), Fraction(1, 2)),
+        lambda: zcdp_epsilon(Fraction(1), Fraction(0)),
+        lambda: zcdp_epsilon(Fraction(1), Fraction(1)),
+        lambda: zcdp_epsilon(1.0, Fraction(1, 2)),  # type: ignore[arg-type]
+        lambda: rho_within(Fraction(0), Fraction(1, 2)),
+        lambda: rho_within(Fraction(1), Fraction(2)),
         lambda: zcdp_epsilon(Fraction(1), 0.5),  # type: ignore[arg-type]
         lambda: rho_within(Fraction(-1), Fraction(1, 2)),
         lambda: rho_within(Fraction(1), Fraction(0)),

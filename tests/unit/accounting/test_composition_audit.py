@@ -16,7 +16,8 @@ import pytest
 
 from experiments.topk.composition import NO_STEPS, compose
 from experiments.topk.pay_what_you_get import pay_what_you_get
-from stream_dp.accounting.composition import squares_epsilon, squares_within, zcdp_epsilon
+from stream_dp.accounting import selection_cost
+from stream_dp.accounting.composition import discrete_laplace_rho, rho_within, zcdp_epsilon
 from stream_dp.accounting.rounding import down, exp_down, exp_up, log_up, root_up, up
 
 ROUNDING = Fraction(1, 2**200)
@@ -98,11 +99,12 @@ def test_repeated_worst_steps_stay_within_slack(ratio: str, k: int, slack: str, 
 def test_a_smaller_deviation_is_flagged(mutant: Callable[[Fraction, Fraction], Fraction]) -> None:
     slack = Fraction("1e-6")
     one = step("1.1", "0.5")
-    squares = 100 * one.epsilon**2
+    bound = compose({one.epsilon: 100}, NO_STEPS, slack, tight_mean=True).bounded_range
     law = repeated(one, 100)
 
-    assert excess(law, mutant(squares, log_up(1 / slack))) > slack
-    assert excess(law, squares_epsilon(squares, slack)) < slack
+    assert bound is not None
+    assert excess(law, mutant(100 * one.epsilon**2, log_up(1 / slack))) > slack
+    assert excess(law, bound) < slack
 
 
 @pytest.mark.parametrize("ratio", ["1.0001", "1.1", "2", "50"])
@@ -114,65 +116,109 @@ def test_the_mean_loss_of_a_step_is_an_eighth_of_its_squared_range_and_no_less(r
         assert worst > Fraction(1, 9)
 
 
+Price = Callable[[Step], Fraction]
+
+
 def filtered(
-    choose: Callable[[Fraction], Step],
-    price: Callable[[Step], Fraction],
+    choose: Callable[[Fraction, Fraction], Step],
+    price: Price,
     limit: Fraction,
+    *,
+    free_bottoms: int = 0,
 ) -> list[tuple[Fraction, Fraction]]:
-    """The law of all outputs of steps that are chosen by what was lost so far, until the filter admits none."""
+    """The law of all outputs of steps that are chosen by what was lost so far, until the filter admits none.
+
+    Args:
+        choose: the next step, by e^loss and by what was charged so far.
+        price: of a step, which is known before it is made.
+        limit: of the sum of the prices.
+        free_bottoms: with so many steps at most, a less likely outcome goes free; 0: all are charged.
+    """
     law: list[tuple[Fraction, Fraction]] = []
     states: dict[tuple[Fraction, Fraction], tuple[Fraction, Fraction]]
     states = {(Fraction(0), Fraction(1)): (Fraction(1), Fraction(1))}  # (used, e^loss): (P, Q)
+    made = 0
     while states:
         after: dict[tuple[Fraction, Fraction], tuple[Fraction, Fraction]] = {}
         for (used, loss), (p, q) in states.items():
-            chosen = choose(loss)
-            if used + price(chosen) > limit:
+            chosen = choose(loss, used)
+            if used + price(chosen) > limit or (free_bottoms and made == free_bottoms):
                 law.append((p, q))
                 continue
-            for p_step, q_step in chosen.outcomes:
-                state = used + price(chosen), loss * p_step / q_step
+            for bottom, (p_step, q_step) in enumerate(chosen.outcomes):
+                charged = Fraction(0) if free_bottoms and bottom else price(chosen)
+                state = used + charged, loss * p_step / q_step
                 p_sum, q_sum = after.get(state, (Fraction(0), Fraction(0)))
                 after[state] = p_sum + p * p_step, q_sum + q * q_step
-        states = after
+        states, made = after, made + 1
     return law
 
 
-def squared(chosen: Step) -> Fraction:
-    return chosen.epsilon**2
-
-
 BOLD, TIMID = step("3/2", "1/2"), step("11/10", "1/2")
-"""Steps of unlike epsilons."""
+"""Draws of unlike epsilons."""
+COUNT = step("1.44", str(Fraction(2, 10) / Fraction(44, 100)))
+"""A count with discrete Laplace noise, a = 1/1.2, that one user moves by one: its loss is ln 1.2 either way."""
+
+
+def rho(chosen: Step) -> Fraction:
+    """What a ledger with a pool charges, rounded up."""
+    if chosen is COUNT:
+        return up(discrete_laplace_rho(1 / chosen.r))
+    return selection_cost(1, up(chosen.epsilon), Fraction(0), pooled=True).rho
+
+
+def test_a_count_is_the_discrete_laplace_noise_that_it_stands_for() -> None:
+    assert (COUNT.r, COUNT.s) == (Fraction("1.2"), 1 / Fraction("1.2"))
+    (p, q), _ = COUNT.outcomes
+    assert (p, q) == (1 / (1 + COUNT.s), COUNT.s / (1 + COUNT.s))  # P[noise <= 0], and of noise around 1
+
+
+ADAPTIVE = [
+    pytest.param(lambda loss, _: BOLD if loss >= 1 else TIMID, id="bold when it pays"),
+    pytest.param(lambda loss, _: TIMID if loss >= 1 else BOLD, id="bold when it does not"),
+    pytest.param(lambda loss, _: step("3/2", "9/10") if loss < 2 else step("11/10", "1/10"), id="to a goal"),
+    pytest.param(lambda loss, _: BOLD if loss >= 1 else COUNT, id="draws ahead, counts behind"),
+    pytest.param(lambda loss, _: COUNT if loss >= 1 else BOLD, id="counts ahead, draws behind"),
+    pytest.param(lambda loss, used: (TIMID, COUNT)[int(1000 * used) % 2] if loss >= 1 else BOLD, id="by turns"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slack", [Fraction("0.1"), Fraction("1e-3")])
-@pytest.mark.parametrize(
-    "choose",
-    [
-        pytest.param(lambda loss: BOLD if loss >= 1 else TIMID, id="bold when it pays"),
-        pytest.param(lambda loss: TIMID if loss >= 1 else BOLD, id="bold when it does not"),
-        pytest.param(lambda loss: step("3/2", "9/10") if loss < 2 else step("11/10", "1/10"), id="to a goal"),
-    ],
-)
-def test_a_filter_on_squares_holds_with_epsilons_chosen_by_the_outputs(
-    choose: Callable[[Fraction], Step], slack: Fraction
+@pytest.mark.parametrize(("target", "slack"), [(Fraction(1, 2), Fraction("0.1")), (Fraction(1), Fraction("1e-3"))])
+@pytest.mark.parametrize("choose", ADAPTIVE)
+def test_one_pool_holds_with_draws_and_counts_chosen_by_the_outputs(
+    choose: Callable[[Fraction, Fraction], Step], target: Fraction, slack: Fraction
 ) -> None:
-    target = Fraction(3, 2)
-    limit = squares_within(target, slack)
-    law = filtered(choose, squared, limit)
+    law = filtered(choose, rho, rho_within(target, slack))
 
     assert sum(p for p, _ in law) == sum(q for _, q in law) == 1
     assert excess(law, target) <= slack
 
 
-def test_a_filter_that_counts_every_draw_as_the_cheapest_is_flagged() -> None:
-    slack, target = Fraction("1e-3"), Fraction(1)
-    limit = squares_within(target, slack)
-    law = filtered(lambda loss: BOLD if loss >= 1 else TIMID, lambda _: squared(TIMID), limit)
+def half(chosen: Step) -> Fraction:
+    return rho(chosen) if chosen is COUNT else rho(chosen) / 2
 
-    assert excess(law, target) > slack
+
+def cheapest(_chosen: Step) -> Fraction:
+    return rho(TIMID)
+
+
+@pytest.mark.parametrize(
+    ("choose", "price", "free_bottoms"),
+    [
+        pytest.param(lambda *_: TIMID, half, 0, id="a draw costs a sixteenth of its squared epsilon"),
+        pytest.param(lambda loss, _: BOLD if loss >= 1 else COUNT, cheapest, 0, id="all cost what the cheapest does"),
+        pytest.param(lambda *_: step("3/2", "4/5"), rho, 60, id="a bottom goes free"),
+    ],
+)
+def test_a_pool_that_charges_too_little_is_flagged(
+    choose: Callable[[Fraction, Fraction], Step], price: Price, free_bottoms: int
+) -> None:
+    slack, target = Fraction("1e-3"), Fraction(1)
+    limit = rho_within(target, slack)
+
+    assert excess(filtered(choose, price, limit, free_bottoms=free_bottoms), target) > slack
+    assert excess(filtered(choose, rho, limit), target) < slack
 
 
 def test_measured_counts_are_charged_with_twice_the_range_of_a_draw() -> None:

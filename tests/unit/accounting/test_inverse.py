@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.accounting.composition import rho_within, squares_within
+from stream_dp.accounting.composition import rho_within
 from stream_dp.accounting.rounding import largest
 from stream_dp.errors import ParameterError
 
@@ -37,8 +37,6 @@ def test_only_numbers_that_were_seen_to_keep_the_bound_are_returned() -> None:
 
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(-1), 1.0])
 def test_a_target_that_nothing_keeps_is_refused(epsilon: Fraction) -> None:
-    with pytest.raises(ParameterError):
-        squares_within(epsilon, Fraction(1, 2))
     with pytest.raises(ParameterError):
         rho_within(epsilon, Fraction(1, 2))
 

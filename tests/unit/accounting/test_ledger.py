@@ -40,55 +40,55 @@ def reserved(ledger: Ledger, call: str, asked: Cost) -> Ledger:
 
 
 @pytest.mark.parametrize("case", TRACES, ids=lambda case: case["name"])
-@pytest.mark.parametrize("squared", [False, True])
-def test_pay_what_you_get_traces(case: dict[str, Any], squared: bool) -> None:
-    """specs/topk tests 8 and 9, with k* draws as epsilon or as squares, and l* calls as delta."""
+@pytest.mark.parametrize("pooled", [False, True])
+def test_pay_what_you_get_traces(case: dict[str, Any], pooled: bool) -> None:
+    """specs/topk tests 8 and 9, with k* draws as epsilon or as rho, and l* calls as delta."""
     epsilon, delta = Fraction("0.05"), Fraction("1e-9")
     private = "alg6" in case["name"]
 
     def account(draws: int, calls: int) -> Cost:
-        each = selection_cost(1, epsilon, delta, squared=squared)
-        return Cost(draws * each.epsilon, calls * delta, squares=draws * each.squares)
+        each = selection_cost(1, epsilon, delta, pooled=pooled)
+        return Cost(draws * each.epsilon, calls * delta, rho=draws * each.rho)
 
     ledger = Ledger(account(case["k_star"], case["ell_star"]))
     for step, row in enumerate(case["trace"]):
         if private and row["k_i"] < 2:  # no draw is left for a key: the mechanism does not ask
             assert not row["admitted"]
             continue
-        outcome = reserve(ledger, f"call {step}", selection_cost(row["k_i"], epsilon, delta, squared=squared))
+        outcome = reserve(ledger, f"call {step}", selection_cost(row["k_i"], epsilon, delta, pooled=pooled))
         assert isinstance(outcome, Ledger) == row["admitted"]
         if isinstance(outcome, Ledger):
             assert row["cost"] == len(row["output"]) + private
-            cost = selection_cost(row["cost"], epsilon, delta, squared=squared)
+            cost = selection_cost(row["cost"], epsilon, delta, pooled=pooled)
             ledger = commit(outcome, f"call {step}", cost, {}, view="pages")
         assert ledger.left == account(row["k_star_after"], row["ell_star_after"])
 
 
 def test_a_call_that_shows_nothing_still_costs_a_draw_and_a_call() -> None:
     """specs/topk test 16, P15, P18: a lone bottom."""
-    price = partial(selection_cost, epsilon=Fraction("0.1"), delta=Fraction("1e-8"), squared=True)
-    ledger = Ledger(Cost(Fraction(1), Fraction("3e-8"), squares=Fraction(1)))
+    price = partial(selection_cost, epsilon=Fraction("0.1"), delta=Fraction("1e-8"), pooled=True)
+    ledger = Ledger(Cost(Fraction(1), Fraction("3e-8"), rho=Fraction(1)))
     for call in range(3):
         ledger = commit(reserved(ledger, str(call), price(10)), str(call), price(1), {}, view="pages")
-    assert ledger.spent == Cost(Fraction("3e-8"), Fraction("3e-8"), squares=Fraction("0.03"))
+    assert ledger.spent == Cost(Fraction("3e-8"), Fraction("3e-8"), rho=Fraction("0.00375"))
     assert isinstance(reserve(ledger, "one more", price(1)), Overdraft), "calls are limited, however little they draw"
 
 
 def test_draws_of_different_epsilon_share_one_filter() -> None:
-    """specs/topk 3.5, P21: the filter is on squares; 3 draws at 0.2 and 4 at 0.1 come to 0.16."""
-    ledger = Ledger(Cost(Fraction(1), Fraction(1), squares=Fraction("0.2")))
+    """specs/topk 3.5, P21: 3 draws at 0.2 and 4 at 0.1 come to an eighth of 0.16."""
+    ledger = Ledger(Cost(Fraction(1), Fraction(1), rho=Fraction("0.025")))
     for call, draws, epsilon in (("a", 3, "0.2"), ("b", 4, "0.1")):
-        cost = selection_cost(draws, Fraction(epsilon), Fraction("1e-9"), squared=True)
+        cost = selection_cost(draws, Fraction(epsilon), Fraction("1e-9"), pooled=True)
         ledger = commit(reserved(ledger, call, cost), call, cost, {}, view="pages")
-    assert ledger.left.squares == Fraction("0.04")
-    ask = partial(selection_cost, delta=Fraction("1e-9"), squared=True)
+    assert ledger.left.rho == Fraction("0.005")
+    ask = partial(selection_cost, delta=Fraction("1e-9"), pooled=True)
     assert isinstance(reserve(ledger, "c", ask(1, Fraction("0.2"))), Ledger)
     assert isinstance(reserve(ledger, "c", ask(5, Fraction("0.1"))), Overdraft)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_every_part_refuses_by_itself(entry: str) -> None:
-    tenth = Cost(*[Fraction(1, 10)] * 4)
+    tenth = Cost(*[Fraction(1, 10)] * 3)
     ledger = Ledger(Cost(*(Fraction(1 if name == entry else 100) for name in ENTRIES)))
     for call in range(10):
         ledger = commit(reserved(ledger, str(call), tenth), str(call), tenth, {}, view="pages")

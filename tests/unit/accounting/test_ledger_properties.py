@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, decode, encode, encode_cost, forfeit, reserve
 from stream_dp.errors import StateError
 
-BUDGET = Cost(Fraction(2), Fraction("1e-6"), Fraction(3), Fraction(4))
+BUDGET = Cost(Fraction(2), Fraction("1e-6"), Fraction(4))
 CALLS = st.sampled_from(["a", "b", "c", "d"])
 AMOUNTS = st.sampled_from([Fraction(0), *(Fraction(n, d) for d in (3, 7, 10) for n in range(8))])
-COSTS = st.builds(Cost, AMOUNTS, st.sampled_from([Fraction(0), Fraction(3, 10**7)]), AMOUNTS, AMOUNTS)
+COSTS = st.builds(Cost, AMOUNTS, st.sampled_from([Fraction(0), Fraction(3, 10**7)]), AMOUNTS)
 STEPS = st.lists(
     st.tuples(st.sampled_from(["reserve", "commit", "forfeit", "cancel"]), CALLS, COSTS), min_size=10, max_size=60
 )
@@ -27,7 +27,7 @@ def total(costs: list[Cost]) -> Cost:
 
 
 def fits(cost: Cost, room: Cost) -> bool:
-    return all(getattr(cost, name) <= getattr(room, name) for name in ("epsilon", "delta", "squares", "rho"))
+    return all(getattr(cost, name) <= getattr(room, name) for name in ("epsilon", "delta", "rho"))
 
 
 def stored(ledger: Ledger) -> Ledger:
@@ -146,7 +146,7 @@ def run(windows: list[tuple[Cost, Fraction, int, bool]], settle: Callable[[Ledge
     """Every window may crash between any two steps; some recoveries come only after further windows."""
     worker = Worker()
     for index, (worst, share, crash_after, recovers) in enumerate(windows):
-        came_to = Cost(worst.epsilon * share, worst.delta, worst.squares * share, worst.rho)
+        came_to = Cost(worst.epsilon * share, worst.delta, worst.rho * share)
         worker.release_window(f"window {index}", worst, came_to, crash_after)
         if recovers:
             worker.recover(settle)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp.accounting import Cost, selection_cost
-from stream_dp.accounting.composition import squares_epsilon, squares_within
+from stream_dp.accounting.composition import zcdp_epsilon
 from stream_dp.errors import ParameterError
 
 TOTALS = json.loads((Path(__file__).parents[2] / "vectors" / "topk.json").read_text(), parse_float=Fraction)[
@@ -42,21 +42,18 @@ def test_a_shorter_output_is_cheaper_in_epsilon_and_pays_the_same_delta() -> Non
     assert full == Cost(Fraction("1.0000001"), Fraction("1e-8"))
 
 
-def test_a_ledger_that_filters_squares_is_charged_them_and_the_hardened_term_in_epsilon() -> None:
-    cost = selection_cost(7, Fraction("0.1"), Fraction("1e-8"), squared=True)
-    assert cost == Cost(Fraction("7e-8"), Fraction("1e-8"), squares=Fraction("0.07"))
+def test_a_ledger_with_a_pool_is_charged_rho_and_the_hardened_term_in_epsilon() -> None:
+    cost = selection_cost(7, Fraction("0.1"), Fraction("1e-8"), pooled=True)
+    assert cost == Cost(Fraction("7e-8"), Fraction("1e-8"), rho=Fraction("0.00875"))
 
 
 @pytest.mark.parametrize("row", TOTALS, ids=lambda row: f"k*={row['k_star']}")
-def test_a_filtered_ledger_promises_what_theorem_2_does_by_its_third_term(row: dict[str, Any]) -> None:
-    """specs/topk 3.3 and 3.4: k* eps^2 / 2 + eps sqrt(k* L / 2), and k* delta for the hardened draws."""
-    total = selection_cost(row["k_star"], row["eps"], row["delta"], squared=True)
-    promised = squares_epsilon(total.squares, row["delta_prime"]) + total.epsilon
+def test_a_pool_promises_less_than_the_third_term_of_theorem_2(row: dict[str, Any]) -> None:
+    """specs/topk 3.3 and 3.4: less than k* eps^2 / 8 + eps sqrt(k* L / 2), and k* delta for the hardened draws."""
+    total = selection_cost(row["k_star"], row["eps"], row["delta"], pooled=True)
     k, eps, log_slack = row["k_star"], float(row["eps"]), -log(row["delta_prime"])
-    third = k * eps**2 / 2 + eps * sqrt(k * log_slack / 2)
-    assert float(promised) == pytest.approx(third + k * float(row["delta"]), rel=1e-12, abs=0)
-    assert promised >= row["hard_eps_star"] - Fraction("1e-12")
-    assert squares_within(promised - total.epsilon, row["delta_prime"]) >= total.squares * (1 - Fraction(1, 2**62))
+    assert float(total.epsilon) == pytest.approx(k * float(row["delta"]), rel=1e-12, abs=0)
+    assert float(zcdp_epsilon(total.rho, row["delta_prime"])) < k * eps**2 / 8 + eps * sqrt(k * log_slack / 2)
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ views:
     {source: visits, item: query, kind: topk, k: 10, kbar: 50, selection: {epsilon: "1/10", delta: "1e-7"},
      items_per_user: 3, window: {size: 1d}, ledger: visitors, ladder: two, audiences: [public]}
 """
-PARTS = 'parts: {selection: {epsilon: "3", slack: "1e-7"}, zcdp: {epsilon: "20", slack: "1e-7"}}'
-PARTED = (
-    re.sub(r"(period: [0-9a-z]+)\}", rf"\1, {PARTS}}}", RIGHT)
+POOL = 'zcdp: {epsilon: "23", slack: "1e-7"}'
+POOLED = (
+    re.sub(r"(period: [0-9a-z]+)\}", rf"\1, {POOL}}}", RIGHT)
     .replace("public: coarse", "public: {level: coarse, unlock: [{level: fine, after: 2d}]}")
     .replace(
         'items_per_user: 1, delta: "1e-6", window: {size: 1d}',
@@ -68,8 +68,8 @@ def test_page_opens_with_what_every_audience_sees_and_pays(tmp_path: Path, golde
     golden("check", page(tmp_path, RIGHT))
 
 
-def test_page_of_overlapping_and_unlocked_windows_under_a_budget_in_parts(tmp_path: Path, golden: Golden) -> None:
-    golden("check-parts", page(tmp_path, PARTED, columns=120))
+def test_page_of_overlapping_and_unlocked_windows_under_a_budget_with_a_pool(tmp_path: Path, golden: Golden) -> None:
+    golden("check-pool", page(tmp_path, POOLED, columns=120))
 
 
 def test_explanation_says_who_is_protected_and_what_every_level_costs(tmp_path: Path, golden: Golden) -> None:
@@ -93,15 +93,13 @@ def test_a_table_of_audiences_is_exact_for_machines(tmp_path: Path) -> None:
 
 
 def test_each_part_of_a_budget_promises_and_affords(tmp_path: Path) -> None:
-    described = json.loads(CliRunner().invoke(check, [written(tmp_path, PARTED), "--json"]).stdout)
+    described = json.loads(CliRunner().invoke(check, [written(tmp_path, POOLED), "--json"]).stdout)
     parts = {part["name"]: part for part in described["ledgers"][0]["parts"]}
     assert {name: (part["epsilon"]["exact"], part["unit"]) for name, part in parts.items()} == {
         "pure": ("7", "epsilon"),
-        "selection": ("3", "squares"),
-        "zcdp": ("20", "rho"),
+        "zcdp": ("23", "rho"),
     }
-    assert parts["selection"]["cap"]["decimal"].startswith("0.829")
-    assert parts["zcdp"]["cap"]["decimal"].startswith("4.311")
+    assert parts["zcdp"]["cap"]["decimal"].startswith("5.")
 
 
 def test_page_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:

@@ -29,17 +29,15 @@ Make = Callable[..., Any]
 Golden = Callable[[str, str], None]
 DAY_MS = 86_400_000
 ACCOUNTS = "visits-accounts"
-PARTS = (
+POOL = (
     'epsilon: "30", delta: "1/1000", period: 10d}',
-    'epsilon: "30", delta: "1/1000", period: 10d,\n'
-    '    parts: {selection: {epsilon: "3", slack: "1e-6"}, zcdp: {epsilon: "20", slack: "1e-6"}}}',
+    'epsilon: "30", delta: "1/1000", period: 10d, zcdp: {epsilon: "20", slack: "1e-6"}}',
 )
 
 
 def keys_of(view: ViewPlan, draws: int) -> Cost:
     """What so many draws cost; for a histogram its delta."""
-    squared = "selection" in view.ledger.parts
-    return view.kind.keys_spent(msgspec.msgpack.encode([True, draws]), squared=squared)
+    return view.kind.keys_spent(msgspec.msgpack.encode([True, draws]), pooled=view.ledger.pool is not None)
 
 
 class Office:
@@ -97,11 +95,11 @@ class Office:
 
 
 @pytest.fixture
-def parted(visits_file: Path) -> Plan:
-    """The application with a ledger in parts."""
+def pooled(visits_file: Path) -> Plan:
+    """The application with a ledger that has a pool."""
     text = visits_file.read_text()
-    assert PARTS[0] in text
-    visits_file.write_text(text.replace(*PARTS))
+    assert POOL[0] in text
+    visits_file.write_text(text.replace(*POOL))
     return load_plan(visits_file)
 
 
@@ -113,7 +111,7 @@ def three_days(plan: Plan) -> Office:
     return office
 
 
-@pytest.fixture(params=["visits", "parted"])
+@pytest.fixture(params=["visits", "pooled"])
 def either(request: pytest.FixtureRequest) -> Plan:
     plan: Plan = request.getfixturevalue(request.param)
     return plan
@@ -337,11 +335,11 @@ def shown(plan: Plan, statement: LedgerStatement, width: int = 100) -> str:
     return capture.get()
 
 
-def test_page_has_every_part_and_fits_its_terminal(parted: Plan, golden: Golden) -> None:
-    statement = three_days(parted).statement()
-    text = shown(parted, statement, 80)
+def test_page_has_every_part_and_fits_its_terminal(pooled: Plan, golden: Golden) -> None:
+    statement = three_days(pooled).statement()
+    text = shown(pooled, statement, 80)
     assert max(map(len, text.splitlines())) <= 80
-    golden("ledger-parts", text)
+    golden("ledger-pool", text)
 
 
 def test_picture_burns_down_from_full_to_what_is_left(visits: Plan) -> None:
@@ -392,8 +390,8 @@ def test_command_shows_the_newest_period_and_names_the_others(
     assert "no period with an entry includes 1980-01-01; periods: visitors from 1970-01-01" in none.err
 
 
-def test_machine_reads_every_period_exactly(call: Make, visits_file: Path, log: MemoryLog, parted: Plan) -> None:
-    office = three_days(parted)
+def test_machine_reads_every_period_exactly(call: Make, visits_file: Path, log: MemoryLog, pooled: Plan) -> None:
+    office = three_days(pooled)
     office.release("pages", 12)
     office.publish(log)
     said = call("ledger", visits_file, "--json")
@@ -405,7 +403,7 @@ def test_machine_reads_every_period_exactly(call: Make, visits_file: Path, log: 
     assert spent == Fraction(first["spent"]["rho"]["exact"])
     assert first["spent_without_entry"]["epsilon"]["exact"] == "0"
     assert first["affords"]["views"]["searches"]["windows_to_come"] == 7
-    assert first["history"][-1]["left"]["squares"] == first["left"]["squares"]
+    assert first["history"][-1]["left"]["rho"] == first["left"]["rho"]
 
 
 def test_views_that_have_no_window_yet_are_told_of(call: Make, visits_file: Path, log: MemoryLog, visits: Plan) -> None:

@@ -143,44 +143,39 @@ def test_delta_can_be_what_runs_out_first() -> None:
     assert budget.fits(Cost(Fraction(3), Fraction(0))) == 3
 
 
-PARTS = (
+POOL = (
     "period: 371d,",
-    'period: 371d,\n    parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}},',
+    'period: 371d,\n    zcdp: {epsilon: "80", slack: "1e-6"},',
 )
 
 
-def test_parts_say_what_they_promise_what_is_asked_and_how_far_they_reach(planned: Planner) -> None:
+def test_the_parts_of_a_ledger_with_a_pool_say_what_they_promise_what_is_asked_and_how_far_they_reach(
+    planned: Planner,
+) -> None:
     """53 windows of two views, three draws in one of them; the rhos of the levels are in `test_plan`."""
-    plan = planned(PARTS)
+    plan = planned(POOL)
     ledger = describe(plan).ledgers[0]
-    pure, selection, zcdp = ledger.parts
-    assert [part.name for part in ledger.parts] == ["pure", "selection", "zcdp"]
-    assert [part.epsilon.exact for part in ledger.parts] == ["15", "5", "80"]
-    assert Fraction(pure.delta.exact) == Fraction(1, 10_000) - Fraction(2, 10**6)
-    assert (pure.unit, selection.unit, zcdp.unit) == ("epsilon", "squares", "rho")
+    pure, zcdp = ledger.parts
+    assert [part.name for part in ledger.parts] == ["pure", "zcdp"]
+    assert [part.epsilon.exact for part in ledger.parts] == ["20", "80"]
+    assert Fraction(pure.delta.exact) == Fraction(1, 10_000) - Fraction(1, 10**6)
+    assert (pure.unit, zcdp.unit) == ("epsilon", "rho")
     caps = plan.ledgers["aircraft"].budget
-    assert [Fraction(part.cap.exact) for part in ledger.parts] == [caps.epsilon, caps.squares, caps.rho]
+    assert [Fraction(part.cap.exact) for part in ledger.parts] == [caps.epsilon, caps.rho]
     destinations, busiest = plan.views["destinations"], plan.views["busiest"]
-    assert Fraction(selection.asked.exact) == 53 * 3 * Fraction(1, 100)
-    assert Fraction(zcdp.asked.exact) == 53 * (destinations.levels[2].rho + busiest.levels[1].rho)
-    assert selection.windows_afforded == {"busiest": caps.squares // Fraction(3, 100)}
+    assert Fraction(zcdp.asked.exact) == 53 * (destinations.levels[2].rho + busiest.levels[1].rho + Fraction(3, 800))
+    assert zcdp.windows_afforded["busiest"] == caps.rho // (busiest.levels[1].rho + Fraction(3, 800))
     assert zcdp.windows_afforded["destinations"] == caps.rho // destinations.levels[2].rho
     assert set(pure.windows_afforded) == {"destinations", "busiest"}
-    assert (pure.lasts, selection.lasts) == ("371d", "371d")
+    assert pure.lasts == "371d"
     assert ledger.lasts == zcdp.lasts != "371d"
     assert not ledger.affords_schedule
     assert ledger.budget.epsilon.exact == "100"
 
 
-def test_one_window_is_described_by_its_own_epsilon_whatever_the_parts(planned: Planner) -> None:
-    whole, parted = describe(planned()), describe(planned(PARTS))
-    assert [view.coalition for view in parted.views] == [view.coalition for view in whole.views]
-
-
-def test_a_part_that_nothing_is_charged_to_is_warned_of(planned: Planner, flights: str) -> None:
-    text = "  busiest:\n" + flights.partition("  busiest:\n")[2]
-    (warning,) = (words for words in describe(planned(PARTS, (text, ""))).warnings if "no view" in words)
-    assert warning == "ledger aircraft: part selection takes epsilon 5 of the budget, but no view uses it"
+def test_one_window_is_described_by_its_own_epsilon_whatever_the_pool(planned: Planner) -> None:
+    whole, pooled = describe(planned()), describe(planned(POOL))
+    assert [view.coalition for view in pooled.views] == [view.coalition for view in whole.views]
 
 
 @pytest.mark.parametrize(

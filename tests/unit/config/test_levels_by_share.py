@@ -85,7 +85,7 @@ def test_levels_do_not_depend_on_the_order_of_the_views_in_the_file() -> None:
 def test_a_share_of_the_ledger_counts_for_the_levels() -> None:
     half = ('    delta: "1/100"\n', '    delta: "1/100"\n    share: 1/2\n')
     view = plan(SHARES, ONLY_PAGES, half).views["pages"]
-    assert (view.affords, plan(SHARES, ONLY_PAGES).views["pages"].affords) == (5, 10)
+    assert (view.affords, plan(SHARES, ONLY_PAGES).views["pages"].affords) == (Fraction(5), Fraction(10))
 
 
 def test_every_window_of_the_period_is_released_at_the_finest_level_and_then_nothing_is_left() -> None:

@@ -395,55 +395,53 @@ def test_what_would_break_a_guarantee_is_refused(planned: Planner, change: tuple
 
 
 @pytest.mark.parametrize(
-    ("parts", "fault"),
+    ("pool", "fault"),
     [
-        ("{}", "ledgers.aircraft.parts: names no part; known: selection, zcdp"),
+        ("{}", "ledgers.aircraft.zcdp.epsilon: is required"),
         (
-            '{selections: {epsilon: "1", slack: "1e-7"}}',
-            "ledgers.aircraft.parts.selections: unknown key; did you mean 'selection'?",
+            '{epsilons: "1", slack: "1e-7"}',
+            "ledgers.aircraft.zcdp.epsilons: unknown key; did you mean 'epsilon'?",
         ),
-        ('{zcdp: {epsilon: "1"}}', "ledgers.aircraft.parts.zcdp.slack: is required"),
-        ('{zcdp: {epsilon: "0", slack: "1e-7"}}', "ledgers.aircraft.parts.zcdp.epsilon: must be above 0"),
+        ('{epsilon: "1"}', "ledgers.aircraft.zcdp.slack: is required"),
+        ('{epsilon: "0", slack: "1e-7"}', "ledgers.aircraft.zcdp.epsilon: must be above 0"),
         (
-            '{zcdp: {epsilon: "1", slack: "0"}}',
-            "ledgers.aircraft.parts.zcdp.slack: must be above 0: without a chance to fail, the epsilons of a part just "
-            "add up",
-        ),
-        (
-            '{selection: {epsilon: "1", slack: "1"}}',
-            "ledgers.aircraft.parts.selection.slack: must be below 1: a delta of 1 promises nothing",
+            '{epsilon: "1", slack: "0"}',
+            "ledgers.aircraft.zcdp.slack: must be above 0: without a chance to fail, epsilons just add up",
         ),
         (
-            "{selection: {epsilon: 0.5, slack: 1e-7}}",
-            "ledgers.aircraft.parts.selection.slack: 1e-7 becomes a binary float, which is not the number you wrote; "
-            'quote it: "1e-7"',
+            '{epsilon: "1", slack: "1"}',
+            "ledgers.aircraft.zcdp.slack: must be below 1: a delta of 1 promises nothing",
         ),
         (
-            '{selection: {epsilon: "60", slack: "1e-7"}, zcdp: {epsilon: "41", slack: "1e-7"}}',
-            "ledgers.aircraft.parts: they take epsilon 101 and delta 1/5000000 out of the ledger's epsilon 100 and "
+            "{epsilon: 0.5, slack: 1e-7}",
+            "ledgers.aircraft.zcdp.slack: 1e-7 becomes a binary float, which is not the number you wrote; quote it: "
+            '"1e-7"',
+        ),
+        (
+            '{epsilon: "101", slack: "1e-7"}',
+            "ledgers.aircraft.zcdp: it takes epsilon 101 and delta 1/10000000 out of the ledger's epsilon 100 and "
             "delta 1/10000, which are the totals",
         ),
         (
-            '{selection: {epsilon: "1", slack: "1e-3"}}',
-            "ledgers.aircraft.parts: they take epsilon 1 and delta 1/1000 out of the ledger's epsilon 100 and delta "
+            '{epsilon: "1", slack: "1e-3"}',
+            "ledgers.aircraft.zcdp: it takes epsilon 1 and delta 1/1000 out of the ledger's epsilon 100 and delta "
             "1/10000, which are the totals",
         ),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(planned: Planner, parts: str, fault: str) -> None:
-    assert fault in faults_of(lambda: planned(("period: 371d", f"period: 371d, parts: {parts}")))
+def test_a_pool_that_does_not_fit_is_refused(planned: Planner, pool: str, fault: str) -> None:
+    assert fault in faults_of(lambda: planned(("period: 371d", f"period: 371d, zcdp: {pool}")))
 
 
 @pytest.mark.parametrize(
-    ("parts", "short", "key"),
+    ("pool", "short", "key"),
     [
-        ('{selection: {epsilon: "1/100", slack: "1e-7"}}', "squares 3/100", "parts.selection.epsilon"),
-        ('{zcdp: {epsilon: "1/10", slack: "1e-7"}}', "rho", "parts.zcdp.epsilon"),
-        ('{zcdp: {epsilon: "100", slack: "1e-7"}}', "epsilon 3000003/10000000", "epsilon"),
+        ('{epsilon: "1/10", slack: "1e-7"}', "rho", "zcdp.epsilon"),
+        ('{epsilon: "100", slack: "1e-7"}', "epsilon 3/10000000", "epsilon"),
     ],
 )
-def test_a_part_that_pays_for_no_window_is_refused(planned: Planner, parts: str, short: str, key: str) -> None:
-    faults = faults_of(lambda: planned(("period: 371d", f"period: 371d, parts: {parts}")))
+def test_a_pool_that_pays_for_no_window_is_refused(planned: Planner, pool: str, short: str, key: str) -> None:
+    faults = faults_of(lambda: planned(("period: 371d", f"period: 371d, zcdp: {pool}")))
     (fault,) = (words for words in faults if words.startswith("views.busiest.ledger"))
     assert "affords no window: one costs" in fault
     assert short in fault

@@ -134,17 +134,17 @@ def test_sharpening_costs_the_difference_and_no_delta(planned: Planner) -> None:
         assert (view.cost(1) - view.cost(0)) + (view.cost(2) - view.cost(1)) + view.cost(0) == view.cost(2)
 
 
-PARTS = (
+POOL = (
     "period: 371d",
-    'period: 371d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}',
+    'period: 371d, zcdp: {epsilon: "80", slack: "1e-6"}',
 )
 
 
-def test_with_parts_a_window_costs_squares_for_draws_and_rho_for_counts(planned: Planner) -> None:
+def test_with_a_pool_a_window_costs_rho_for_draws_and_for_counts(planned: Planner) -> None:
     """3 draws at 1/10, and per count e tanh(e / 2) at the coarsest level, e^2 / 2 more for a step to each finer one."""
-    histogram, topk = planned(PARTS).views.values()
+    histogram, topk = planned(POOL).views.values()
     nothing, delta = Fraction(0), Fraction(1, 10**7)
-    assert topk.keys_at_worst == Cost(3 * delta, delta, squares=Fraction(3, 100))
+    assert topk.keys_at_worst == Cost(3 * delta, delta, rho=Fraction(3, 800))
     assert topk.cost(1) == topk.keys_at_worst + Cost(nothing, nothing, rho=topk.levels[1].rho)
     assert histogram.cost(2) == Cost(nothing, Fraction(1, 10**6), rho=histogram.levels[2].rho)
     for view, moved in ((histogram, 5), (topk, 3)):
@@ -154,14 +154,13 @@ def test_with_parts_a_window_costs_squares_for_draws_and_rho_for_counts(planned:
             assert float(level.rho) == pytest.approx(moved * sum(expected[: at + 1]), rel=1e-9, abs=0)
 
 
-def test_parts_are_in_the_fingerprint_by_name_and_not_by_size(planned: Planner) -> None:
+def test_a_pool_is_in_the_fingerprint_and_its_size_is_not(planned: Planner) -> None:
     def prints(*changes: tuple[str, str]) -> list[bytes]:
         return [view.fingerprint for view in planned(*changes).views.values()]
 
-    larger = (PARTS[0], PARTS[1].replace('"80"', '"81"'))
-    one = (PARTS[0], 'period: 371d, parts: {zcdp: {epsilon: "80", slack: "1e-6"}}')
-    assert prints(PARTS) == prints(larger)
-    assert len({tuple(prints()), tuple(prints(PARTS)), tuple(prints(one))}) == 3
+    larger = (POOL[0], POOL[1].replace('"80"', '"81"'))
+    assert prints(POOL) == prints(larger)
+    assert not set(prints()) & set(prints(POOL))
 
 
 def test_audiences_start_at_their_level_and_views_name_theirs(planned: Planner) -> None:
@@ -305,7 +304,7 @@ def test_the_name_of_a_ledger_is_in_no_fingerprint_and_the_words_for_its_populat
 def test_nothing_but_the_words_for_its_population_is_in_the_fingerprint_of_a_ledger(planned: Planner) -> None:
     changed = planned(
         ('epsilon: "100", delta: "1/10000"', 'epsilon: "200", delta: "2/10000"'),
-        (PARTS[0] + ", start: 2013-01-01", PARTS[1].replace("371d", "378d") + ", start: 2012-12-25"),
+        (POOL[0] + ", start: 2013-01-01", POOL[1].replace("371d", "378d") + ", start: 2012-12-25"),
     )
     assert changed.ledgers["aircraft"].fingerprint == planned().ledgers["aircraft"].fingerprint
 

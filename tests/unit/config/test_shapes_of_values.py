@@ -58,7 +58,7 @@ ledgers:
     delta: "1/100"
     period: 91d
     start: 2013-01-01T00:00:00Z
-    parts: {selection: {epsilon: "100", slack: "1e-6"}, zcdp: {epsilon: "100", slack: "1e-6"}}
+    zcdp: {epsilon: "100", slack: "1e-6"}
   guests: {population: guests, epsilon: "1000", delta: "1/100", period: 1mo, zone: Europe/Berlin}
 ladders:
   standard:
@@ -275,13 +275,13 @@ def _put(shape: Data, at: Any, key: Any) -> None:
 def files() -> Iterator[tuple[dict[str, Data], list[Place]]]:
     """The full file in parts that are planned quickly, and the places to change in each."""
     data: Any = full()
-    aircraft = {key: value for key, value in data["ledgers"]["aircraft"].items() if key != "parts"}
+    aircraft = {key: value for key, value in data["ledgers"]["aircraft"].items() if key != "zcdp"}
     plain = {**data, "ledgers": {**data["ledgers"], "aircraft": aircraft}}
     for number, (name, view) in enumerate(data["views"].items()):
         one = {**plain, "views": {name: view}}
         yield one, [path for path in places(one) if number == 0 or path[0] in ("views", "audiences")]
     one = {**data, "views": {"counted": data["views"]["counted"]}}
-    yield one, [path for path in places(one) if "parts" in path]
+    yield one, [path for path in places(one) if "zcdp" in path]
 
 
 def cases() -> Iterator[Case]:

@@ -17,7 +17,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, remedy
 from stream_dp.errors import ConfigError
 from stream_dp.windows.shapes.shape import Interval
-from tests.support.releasing import PARTS, SHOP, plan, plan_of
+from tests.support.releasing import POOL, SHOP, plan, plan_of
 
 PERIOD_MS = 12_000
 PERIOD = Interval(0, PERIOD_MS)
@@ -50,17 +50,17 @@ def of(given: Given, *changes: tuple[str, str]) -> list[ViewPlan]:
     return [replace(view, share=given.get(name)) for name, view in plan_of(text).views.items()]
 
 
-FLAT, PARTED = of({}), of({}, PARTS)
+FLAT, POOLED = of({}), of({}, POOL)
 
 
 @st.composite
 def sharings(draw: st.DrawFn) -> tuple[Cost, list[ViewPlan]]:
     """A budget, large or small in every entry, and views of which any number have a share."""
-    views = draw(st.sampled_from([FLAT, PARTED]))
+    views = draw(st.sampled_from([FLAT, POOLED]))
     eighths = draw(st.lists(st.integers(0, 4), min_size=3, max_size=3).filter(lambda found: sum(found) <= 8))
     shared = [replace(view, share=Fraction(part, 8) or None) for view, part in zip(views, eighths, strict=True)]
     whole = sum((asked(view, PERIOD) for view in views), Cost.ZERO)
-    parts = [Fraction(draw(st.integers(1, 30)), 20) for _ in range(4)]
+    parts = [Fraction(draw(st.integers(1, 30)), 20) for _ in range(3)]
     return Cost(*(entry * part for entry, part in zip(whole, parts, strict=True))), shared
 
 
@@ -98,7 +98,7 @@ def test_caps_hold_and_no_view_starves_another_whoever_comes_first(
         ledger = outcome
         if not opened:
             part = Fraction(eighths, 8)
-            came_to = Cost(cost.epsilon * part, cost.delta, cost.squares * part, cost.rho * part)
+            came_to = Cost(cost.epsilon * part, cost.delta, cost.rho * part)
             ledger = commit(ledger, call, came_to, {}, view=view.name)
         taken = spent(ledger)
         assert sum(taken.values(), Cost.ZERO) <= budget
@@ -171,11 +171,11 @@ def test_a_view_that_is_alone_has_the_whole_budget() -> None:
 
 
 def test_what_nobody_asked_for_is_kept_for_nobody() -> None:
-    """Towns are a public list: nothing of delta and of the squares is kept for it."""
-    shares = Shares.of(Cost(*[Fraction(100)] * 4), PERIOD, PARTED)
+    """Towns are a public list: nothing of epsilon and delta is kept for it."""
+    shares = Shares.of(Cost(*[Fraction(100)] * 3), PERIOD, POOLED)
     assert [name for name, _ in shares.kept["towns"].entries()] == ["rho"]
-    assert [name for name, _ in shares.kept["tops"].entries()] == ["epsilon", "delta", "squares", "rho"]
-    assert shares.kept["pages"].squares == 0
+    assert [name for name, _ in shares.kept["tops"].entries()] == ["epsilon", "delta", "rho"]
+    assert shares.kept["pages"].epsilon == 0
 
 
 def test_what_others_were_charged_that_are_gone_is_kept_from_no_view_that_has_its_own_left() -> None:

@@ -123,8 +123,8 @@ def test_a_billion_numbers_are_a_list(view: Callable[..., ViewPlan]) -> None:
 
 def test_it_costs_the_selection_once_and_its_level(view: Callable[..., ViewPlan]) -> None:
     plan = view()
-    for squared in (False, True):
-        assert plan.kind.keys_at_worst(squared=squared) == Cost(Fraction(1), Fraction(0))
+    for pooled in (False, True):
+        assert plan.kind.keys_at_worst(pooled=pooled) == Cost(Fraction(1), Fraction(0))
     assert [plan.cost(level) for level in range(3)] == [
         Cost(1 + epsilon, Fraction(0)) for epsilon in (Fraction(1, 4), Fraction(1), Fraction(4))
     ]

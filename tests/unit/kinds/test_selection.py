@@ -122,10 +122,10 @@ def test_a_record_names_the_mechanism_unless_it_is_the_usual_one(view: Callable[
 
 
 def test_draws_go_to_the_part_for_them_and_prices_of_calls_do_not(view: Callable[..., ViewPlan]) -> None:
-    parts = ("period: 371d", 'period: 371d, parts: {selection: {epsilon: "50", slack: "1e-7"}}')
-    assert view("known-domain", parts).keys_at_worst == Cost(F(0), F(0), squares=F(3, 100))
-    assert view("chosen-kbar", parts).keys_at_worst == Cost(4 * DELTA, DELTA, squares=F(4, 100))
-    assert view("laplace", parts).keys_at_worst == view("laplace").keys_at_worst
+    pool = ("period: 371d", 'period: 371d, zcdp: {epsilon: "50", slack: "1e-7"}')
+    assert view("known-domain", pool).keys_at_worst == Cost(F(0), F(0), rho=F(3, 800))
+    assert view("chosen-kbar", pool).keys_at_worst == Cost(4 * DELTA, DELTA, rho=F(4, 800))
+    assert view("laplace", pool).keys_at_worst == view("laplace").keys_at_worst
 
 
 def test_the_threshold_of_the_laplace_selection_is_made_with_less_than_its_window_adds(

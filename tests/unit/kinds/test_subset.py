@@ -121,14 +121,14 @@ def test_a_trillion_numbers_are_a_list(view: Callable[..., ViewPlan]) -> None:
 
 
 def test_it_costs_the_selection_once_and_its_level(view: Callable[..., ViewPlan]) -> None:
-    """One draw of an exponential mechanism, which a ledger for draws adds up in squares; other noise adds up purely."""
+    """One draw of an exponential mechanism, which a pool adds up as rho; other noise adds up purely."""
     gumbel, exponential = view(), view('{epsilon: "1", noise: exponential}')
     one_shot = view('{epsilon: "1", mechanism: one-shot}')
     pure = Cost(Fraction(1), Fraction(0))
     for plan in (gumbel, exponential, one_shot):
-        assert plan.kind.keys_at_worst(squared=False) == pure
-    assert gumbel.kind.keys_at_worst(squared=True) == Cost(Fraction(0), Fraction(0), squares=Fraction(1))
-    assert exponential.kind.keys_at_worst(squared=True) == one_shot.kind.keys_at_worst(squared=True) == pure
+        assert plan.kind.keys_at_worst(pooled=False) == pure
+    assert gumbel.kind.keys_at_worst(pooled=True) == Cost(Fraction(0), Fraction(0), rho=Fraction(1, 8))
+    assert exponential.kind.keys_at_worst(pooled=True) == one_shot.kind.keys_at_worst(pooled=True) == pure
     assert gumbel.cost(0) == Cost(Fraction(5, 4), Fraction(0))
     assert view(items_per_user=2).kind.sensitivity == 2
 

@@ -133,9 +133,9 @@ def test_record_is_read_back_as_it_was_written(records: dict[str, AnyRecord], ki
     assert type(decode(data)) is type(record)
 
 
-def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned: Planner) -> None:
-    parts = 'period: 371d, parts: {selection: {epsilon: "5", slack: "1e-6"}, zcdp: {epsilon: "80", slack: "1e-6"}}'
-    view = planned(("period: 371d", parts)).views["busiest"]
+def test_a_ledger_with_a_pool_adds_fields_and_one_without_leaves_them_out(planned: Planner) -> None:
+    pool = 'period: 371d, zcdp: {epsilon: "80", slack: "1e-6"}'
+    view = planned(("period: 371d", pool)).views["busiest"]
     record = Revision(
         view,
         audience="public",
@@ -149,8 +149,8 @@ def test_a_ledger_with_parts_adds_fields_and_one_without_leaves_them_out(planned
     assert decode(encode(record)) == record
     assert mismatch(data, schema("record"), schema("record")) == []
     assert (record.privacy.window.cost, record.privacy.period.cost) == (view.cost(0), view.cost(0) * 2)
-    assert set(data["privacy"]["period"]) == {"epsilon", "delta", "squares", "rho"}
-    assert set(data["ledger"]["parts"]) == {"selection", "zcdp"}
+    assert set(data["privacy"]["period"]) == {"epsilon", "delta", "rho"}
+    assert set(data["ledger"]["zcdp"]) == {"epsilon", "slack", "budget"}
     assert "null" not in encode(record).decode()
 
 

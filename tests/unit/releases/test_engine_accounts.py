@@ -13,7 +13,7 @@ from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import decode, entry_key
 from stream_dp.records.models import Refusal
 from stream_dp.windows.effects import Message
-from tests.support.releasing import ACCOUNTS, DELTA, FINE, MIDDLE, ONLY_PAGES, PARTS, Desk, is_about_view, plan
+from tests.support.releasing import ACCOUNTS, DELTA, FINE, MIDDLE, ONLY_PAGES, POOL, Desk, is_about_view, plan
 
 Counts = Mapping[str, int]
 HOME = {"home": 50, "cart": 45, "rare": 1}
@@ -24,7 +24,7 @@ APART = (
 """Changes after which public reads only the pages, and staff only the tops."""
 PLANS = {
     "one account": plan(*APART),
-    "parts": plan(*APART, (PARTS[0], PARTS[1].replace('"39"', '"200"').replace('"47"', '"208"'))),
+    "pool": plan(*APART, (POOL[0], POOL[1].replace('"39"', '"200"').replace('"41"', '"202"'))),
 }
 OTHERS: Mapping[str, Callable[[int], Counts]] = {
     "two draws": lambda _start: HOME,

@@ -23,11 +23,11 @@ from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, RESERVAT
 from stream_dp.windows.encoding import text, window_key
 from tests.support.chosen import ordinarily
 from tests.support.machine import newest
-from tests.support.releasing import FINE, ONLY_PAGES, PARTS, Desk, plan, totals
+from tests.support.releasing import FINE, ONLY_PAGES, POOL, Desk, plan, totals
 
 SCARCE = plan(('epsilon: "40"', 'epsilon: "159/10"'), ("period: 4s", "period: 3s"))
 """A period pays for two windows of both views at the start, 12.04, and for one that is sharpened to fine, 2."""
-PARTED = plan(PARTS, ("period: 4s", "period: 3s"))
+POOLED = plan(POOL, ("period: 4s", "period: 3s"))
 """So does this one: a window costs rho 2.46 at the start, and 8 more when it is sharpened to fine."""
 HOME = {"home": 40, "cart": 12, "rare": 1}
 
@@ -71,12 +71,12 @@ def releases(desk: Desk) -> dict[tuple[str, int, bytes | None], bytes | None]:
     return newest(desk.published())
 
 
-RUNS = {"one account": play(Desk(SCARCE)), "parts": play(Desk(PARTED))}
+RUNS = {"one account": play(Desk(SCARCE)), "pool": play(Desk(POOLED))}
 WHOLE = RUNS["one account"]
 
 
 def stride(whole: Desk, points: int) -> int:
-    """Every so many points, and fewer of a run with parts: the steps are the same."""
+    """Every so many points, and fewer of a run with a pool: the steps are the same."""
     return points if whole is WHOLE else 4 * points + 1
 
 
@@ -155,7 +155,7 @@ def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one(whole: Desk, f
 
 def test_a_crash_between_a_charge_and_the_end_of_its_reservation_charges_once() -> None:
     """The two are rows of their own; at this cut both stand, and the charge says whose it is."""
-    desk = Desk(PARTED)
+    desk = Desk(POOLED)
     desk.give("tops", 0, HOME)
     key, rows = ledger_key(desk.plan.views["tops"], 0), desk.machine.rows
     before, last = rows[key], desk.ledger().last

@@ -16,7 +16,7 @@ from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.shapes.shape import Interval
 from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.chosen import every
-from tests.support.releasing import ONLY_PAGES, PARTS, Desk, plan, promise_of
+from tests.support.releasing import ONLY_PAGES, POOL, Desk, plan, promise_of
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 BUDGET = 'epsilon: "40", delta: "1/5", period: 4s'
@@ -26,21 +26,21 @@ def budget(epsilon: str, delta: str) -> Plan:
     return plan(ONLY_PAGES, (BUDGET, f'epsilon: "{epsilon}", delta: "{delta}", period: 4s'))
 
 
-def parted(epsilon: str, selection: str, zcdp: str) -> Plan:
-    """A plan with parts of other sizes than those of `PARTS`, 47, 6 and 39."""
-    parts = PARTS[1].replace('"47"', f'"{epsilon}"').replace('"6"', f'"{selection}"').replace('"39"', f'"{zcdp}"')
-    return plan(ONLY_PAGES, (PARTS[0], parts))
+def pooled(epsilon: str, zcdp: str) -> Plan:
+    """A plan with other sizes than those of `POOL`, 41 and 39."""
+    pool = POOL[1].replace('"41"', f'"{epsilon}"').replace('"39"', f'"{zcdp}"')
+    return plan(ONLY_PAGES, (POOL[0], pool))
 
 
-WHOLE, PARTED = budget("40", "1/5"), parted("47", "6", "39")
+WHOLE, POOLED = budget("40", "1/5"), pooled("41", "39")
 CHANGES = {
     "lowered": (WHOLE, budget("3", "1/50")),
     "raised": (WHOLE, budget("400", "2/5")),
     "lower in epsilon and higher in delta": (WHOLE, budget("3", "2/5")),
-    "parts lowered": (PARTED, parted("17", "3", "13")),
-    "parts raised": (PARTED, parted("108", "7", "99")),
-    "parted anew": (PARTED, parted("47", "1", "44")),
-    "parted anew under another total": (PARTED, parted("60", "21", "37")),
+    "pool lowered": (POOLED, pooled("15", "13")),
+    "pool raised": (POOLED, pooled("101", "99")),
+    "another pool": (POOLED, pooled("45", "44")),
+    "another pool under another total": (POOLED, pooled("60", "37")),
 }
 changed = pytest.mark.parametrize(("former", "latter"), CHANGES.values(), ids=CHANGES)
 
@@ -210,7 +210,7 @@ def test_a_damaged_promise_stops_the_engine(damaged: bytes) -> None:
         desk.reader.restart()
 
 
-@pytest.mark.parametrize("planned", [WHOLE, PARTED], ids=["one account", "parts"])
+@pytest.mark.parametrize("planned", [WHOLE, POOLED], ids=["one account", "pool"])
 def test_a_promise_is_read_as_the_plan_it_was_written_of(planned: Plan) -> None:
     ledger = planned.ledgers["visitors"]
     other = plan(ONLY_PAGES, ('"40"', '"50"')).ledgers["visitors"]

@@ -14,7 +14,7 @@ from stream_dp.records.statement import read_statements
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.engine import ReleaseEngine
 from tests.support.editions import holding
-from tests.support.releasing import DELTA, PARTS, SHOP, Desk, buckets_of, plan, plan_of
+from tests.support.releasing import DELTA, POOL, SHOP, Desk, buckets_of, plan, plan_of
 
 HOME = {"home": 40, "cart": 12}
 FOUR = (0, 1000, 2000, 3000)
@@ -52,11 +52,11 @@ def test_a_backlog_of_one_view_leaves_another_what_is_kept_for_it(views: Sequenc
     desk.auditor.settled()
 
 
-def test_parts_of_a_ledger_are_kept_as_well() -> None:
-    """Rho pays for two windows of both, 2.46 each, and not for three; so do squares, which pages do not need."""
+def test_the_pool_of_a_ledger_is_kept_as_well() -> None:
+    """Rho pays for two windows of both, 2.46 and 2.71 each, and not for three."""
     scarce = ('zcdp: {epsilon: "39"', 'zcdp: {epsilon: "24"')
     for views in (("pages", "tops"), ("tops", "pages")):
-        desk = backlog(plan(PARTS, scarce), views)
+        desk = backlog(plan(POOL, scarce), views)
         assert [outcomes(desk, view).count("release") for view in ("pages", "tops")] == [2, 2]
 
 
@@ -136,7 +136,7 @@ def test_what_becomes_of_the_settings_of_a_view_takes_nothing_that_is_kept_for_a
     desk.auditor.settled()
 
 
-@pytest.mark.parametrize("changes", [(), (PARTS,), (share(PAGES, "1/3"),), (SCARCE, share(TOPS, "3/5"))])
+@pytest.mark.parametrize("changes", [(), (POOL,), (share(PAGES, "1/3"),), (SCARCE, share(TOPS, "3/5"))])
 def test_the_statement_of_a_ledger_says_of_every_view_what_its_next_call_may_take(
     changes: tuple[tuple[str, str], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,9 +243,9 @@ def test_a_sharper_revision_is_paid_by_the_period_that_its_window_is_in_and_neve
 def test_parts_come_and_go_with_the_first_period_that_overlaps_no_spending_of_the_former() -> None:
     """Rho for which there is no cap, and epsilon for which there was none: nothing is released meanwhile."""
     for before, behind in ((True, False), (False, True)):
-        desk = opened(Shape(4, budget=20, parted=before))
+        desk = opened(Shape(4, budget=20, pooled=before))
         give(desk, 0)
-        desk.change(Shape(6, budget=20, parted=behind, views=("others",)).plan())
+        desk.change(Shape(6, budget=20, pooled=behind, views=("others",)).plan())
         found = give(desk, *range(7), view="others")
         assert found == ["no 0 to 4"] * 4 + ["no 0 to 6"] * 2 + ["6 to 12"]
 

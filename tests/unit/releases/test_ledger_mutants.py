@@ -8,17 +8,17 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.accounting import Cost, Ledger, commit, reserve, selection_cost
-from stream_dp.accounting.composition import squares_epsilon
+from stream_dp.accounting.composition import zcdp_epsilon
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases import accounts
-from tests.support.releasing import DELTA, PARTS, Desk, keyed, plan
+from tests.support.releasing import DELTA, POOL, Desk, keyed, plan
 from tests.support.sealing import found, topk_table
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
-PLANS = {"one account": plan(), "parts": plan(PARTS)}
+PLANS = {"one account": plan(), "pool": plan(POOL)}
 either = pytest.mark.parametrize("name", PLANS)
 Sealed = Callable[[ViewPlan, SealedTable, int], Cost]
 
@@ -90,8 +90,8 @@ def test_a_ledger_that_a_restart_forgets_is_seen(name: str, monkeypatch: pytest.
 
 def test_a_call_that_is_tested_by_what_it_drew_overspends() -> None:
     """P17: two draws are left and five are wanted; whoever runs first and tests behind cannot put them back."""
-    price = [selection_cost(draws, Fraction(1), Fraction("1e-9"), squared=True) for draws in range(1, 6)]
-    ledger = Ledger(Cost(Fraction(1), Fraction(1), squares=Fraction(2)))
+    price = [selection_cost(draws, Fraction(1), Fraction("1e-9"), pooled=True) for draws in range(1, 6)]
+    ledger = Ledger(Cost(Fraction(1), Fraction(1), rho=Fraction(1, 4)))
     assert not isinstance(reserve(ledger, "honest", price[4]), Ledger)
     careless = reserve(ledger, "careless", price[0])
     assert isinstance(careless, Ledger)
@@ -100,12 +100,12 @@ def test_a_call_that_is_tested_by_what_it_drew_overspends() -> None:
 
 
 def test_draws_whose_epsilon_grows_with_what_they_show_do_not_fit_a_count_of_draws() -> None:
-    """P21: a limit of 100 draws sized for 0.1 admits 100 draws at 1; the filter on squares admits one."""
+    """P21: a limit of 100 draws sized for 0.1 admits 100 draws at 1; the filter on rho admits one."""
     slack = Fraction("1e-7")
-    ledger = Ledger(Cost(Fraction(1), Fraction(1), squares=100 * Fraction(1, 10) ** 2))
-    dear = selection_cost(1, Fraction(1), Fraction("1e-9"), squared=True)
+    ledger = Ledger(Cost(Fraction(1), Fraction(1), rho=100 * Fraction(1, 10) ** 2 / 8))
+    dear = selection_cost(1, Fraction(1), Fraction("1e-9"), pooled=True)
     admitted = 0
     while isinstance(found := reserve(ledger, str(admitted), dear), Ledger):
         ledger, admitted = commit(found, str(admitted), dear, {}, view="pages"), admitted + 1
     assert admitted == 1
-    assert squares_epsilon(ledger.budget.squares, slack) < 4 < squares_epsilon(Fraction(100), slack)
+    assert zcdp_epsilon(ledger.budget.rho, slack) < 3 < 39 < zcdp_epsilon(Fraction(100, 8), slack)

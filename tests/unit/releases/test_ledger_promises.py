@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost, Ledger
+from stream_dp.accounting.composition import rho_within
 from stream_dp.config import planner
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import build_plan
@@ -31,9 +32,9 @@ from tests.support.shapes import HOME, Shape, opened, stored
 
 @pytest.fixture(autouse=True, scope="module")
 def caps_are_worked_out_once() -> Iterator[None]:
-    """Those of a part take a tenth of a second, and here are hundreds of plans with few parts."""
+    """That of a pool takes a tenth of a second, and here are hundreds of plans with few pools."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner, "_CAPS", {part: cache(inverse) for part, inverse in planner._CAPS.items()})
+        patch.setattr(planner, "rho_within", cache(rho_within))
         yield
 
 
@@ -140,10 +141,10 @@ class Book:
 Act = Shape | tuple[str, int] | tuple[str, str, str]
 
 
-def run(acts: Iterable[Act], *, parted: bool = False, exact: bool = True) -> Book:
+def run(acts: Iterable[Act], *, pooled: bool = False, exact: bool = True) -> Book:
     """Change the shape, release the next windows of a view, or grant; check everything that is published."""
     book, seen, following = Book(exact=exact), 0, dict.fromkeys(NAMES, 0)
-    desk = opened(Shape(4, budget=20 if parted else 9, parted=parted))
+    desk = opened(Shape(4, budget=20 if pooled else 9, pooled=pooled))
     for number, act in enumerate(acts, start=1):
         match act:
             case Shape():
@@ -168,60 +169,60 @@ NAMES = ("pages", "others", "wide")
 
 
 @st.composite
-def shapes(draw: st.DrawFn, *, parted: bool) -> Shape:
+def shapes(draw: st.DrawFn, *, pooled: bool) -> Shape:
     period, start = draw(st.integers(2, 9)), draw(st.integers(0, 8))
     views = NAMES if period % 2 == start % 2 == 0 else NAMES[:2]
     gone = draw(st.sampled_from(["", "", "", *views]))
     ledger = draw(st.sampled_from(["visitors", "readers"]))
-    budget = draw(st.sampled_from([20, 26] if parted else [9, 14, 20]))
-    return Shape(period, start, budget, ledger, views=tuple(name for name in views if name != gone), parted=parted)
+    budget = draw(st.sampled_from([20, 26] if pooled else [9, 14, 20]))
+    return Shape(period, start, budget, ledger, views=tuple(name for name in views if name != gone), pooled=pooled)
 
 
-def acts(*, parted: bool) -> st.SearchStrategy[list[Act]]:
+def acts(*, pooled: bool) -> st.SearchStrategy[list[Act]]:
     """Some changes, between any two of which windows are released."""
     windows = st.tuples(st.sampled_from(NAMES), st.integers(1, 5))
     grants = st.tuples(
         st.just("grant"), st.sampled_from(["public", "staff"]), st.sampled_from(["coarse", "middle", "fine"])
     )
-    interval = st.tuples(shapes(parted=parted), windows, windows, windows | grants).map(list)
+    interval = st.tuples(shapes(pooled=pooled), windows, windows, windows | grants).map(list)
     return st.lists(interval, min_size=2, max_size=5).map(lambda found: [act for acts in found for act in acts])
 
 
 @pytest.mark.slow
-@given(found=acts(parted=False))
+@given(found=acts(pooled=False))
 @settings(derandomize=True, max_examples=50, deadline=None)
 def test_every_period_that_began_keeps_its_promise_however_the_shape_is_changed(found: list[Act]) -> None:
     run(found)
 
 
 @pytest.mark.slow
-@given(found=acts(parted=True))
+@given(found=acts(pooled=True))
 @settings(derandomize=True, max_examples=25, deadline=None)
 def test_every_part_of_every_period_that_began_keeps_its_promise(found: list[Act]) -> None:
-    run(found, parted=True)
+    run(found, pooled=True)
 
 
-def history(*, parted: bool) -> list[Act]:
-    some, more = (30, 40) if parted else (9, 14)
+def history(*, pooled: bool) -> list[Act]:
+    some, more = (30, 40) if pooled else (9, 14)
     return [
         ("pages", 2),
-        Shape(3, 1, some, views=("others", "pages"), parted=parted),
+        Shape(3, 1, some, views=("others", "pages"), pooled=pooled),
         ("pages", 4),
         ("others", 4),
         ("grant", "staff", "fine"),
-        Shape(6, 2, more, "readers", views=("others", "pages", "wide"), parted=parted),
+        Shape(6, 2, more, "readers", views=("others", "pages", "wide"), pooled=pooled),
         ("wide", 5),
         ("pages", 4),
         ("others", 5),
-        Shape(5, 0, more, views=("others", "pages"), parted=parted),
+        Shape(5, 0, more, views=("others", "pages"), pooled=pooled),
         ("others", 10),
         ("pages", 12),
     ]
 
 
-@pytest.mark.parametrize("parted", [False, True])
-def test_a_history_of_changes_has_what_the_oracle_looks_at(parted: bool) -> None:
-    book = run(history(parted=parted), parted=parted)
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_history_of_changes_has_what_the_oracle_looks_at(pooled: bool) -> None:
+    book = run(history(pooled=pooled), pooled=pooled)
     assert book.refused
     assert book.changed
     assert len(book.begun) > 3

@@ -24,7 +24,7 @@ from stream_dp.releases.rows import BUCKET, TABLE, WINDOW
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import window_key
 from tests.support.phases import PHASES
-from tests.support.releasing import DELTA, ONLY_PAGES, PARTS, Desk, buckets_of, keyed, plan, totals
+from tests.support.releasing import DELTA, ONLY_PAGES, POOL, Desk, buckets_of, keyed, plan, totals
 
 HOME = {"home": 40, "cart": 12}
 PAGES = plan(ONLY_PAGES)
@@ -301,14 +301,14 @@ def test_more_than_the_budget_leaves_nothing_and_refuses_until_the_next_period()
     assert isinstance(last, Refusal)
 
 
-def test_every_part_of_a_ledger_is_charged() -> None:
-    desk = released(0, 1000, planned=plan(PARTS))
+def test_the_pool_of_a_ledger_is_charged() -> None:
+    desk = released(0, 1000, planned=plan(POOL))
     before = desk.spent()
     desk.lose()
     desk.accept()
     views, budget = desk.plan.views, desk.ledger().budget
     worst = (views["pages"].cost(2) + views["tops"].cost(2)) * 2
-    assert worst.squares < budget.squares
+    assert worst.delta < budget.delta
     assert worst.rho > budget.rho
     assert desk.ledger().spent == worst.least(budget)
     (former,) = before.values()

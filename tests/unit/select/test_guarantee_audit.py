@@ -1,4 +1,4 @@
-"""Whole ledgers of the shipped selection, enumerated, against the statements of Theorems 1 and 2 with a slack."""
+"""Whole ledgers of the shipped selection, enumerated: the statements of Theorems 1 and 2 with a slack, and a pool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from experiments.topk.pay_what_you_get import Statement, pay_what_you_get, single_call
-from stream_dp.accounting.composition import squares_epsilon
-from stream_dp.accounting.rounding import log_up
+from stream_dp.accounting import Cost, Ledger, commit, reserve, selection_cost
+from stream_dp.accounting.composition import zcdp_epsilon
 from stream_dp.select.gumbel import GumbelTopK, TopKParameters
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "topk_accounting.json"
@@ -108,18 +108,42 @@ def test_one_call_keeps_theorem_1_with_a_slack(laws: Any) -> None:
         assert holds(laws, one, other, single_call(k, epsilon, delta, slack)) == [True, True]
 
 
+def of_ledger(
+    laws: Any, tables: list[Table], budget: Cost, timid: TopKParameters, bold: TopKParameters
+) -> dict[Any, Any]:
+    """All transcripts of a ledger with a pool: after a lone bottom the reader asks boldly; a refusal ends it."""
+    law: dict[Any, Any] = {}
+    open_ends: list[Any] = [((), Ledger(budget), laws.power_of_e(Fraction(0)))]
+    while open_ends:
+        seen, ledger, probability = open_ends.pop()
+        p = bold if seen and seen[-1] == BOTTOM else timid
+        call, worst = str(len(seen)), selection_cost(p.k, p.epsilon, p.delta, pooled=True)
+        reserved = reserve(ledger, call, worst) if len(seen) < len(tables) else None
+        if not isinstance(reserved, Ledger):
+            law[seen] = probability
+            continue
+        for output, share in laws.of_counts(tables[len(seen)], p).items():
+            cost = selection_cost(output.draws, p.epsilon, p.delta, pooled=True)
+            open_ends.append(((*seen, output), commit(reserved, call, cost, {}, view="tops"), probability.times(share)))
+    return law
+
+
 @pytest.mark.slow
-def test_epsilons_that_follow_the_outputs_keep_the_filter_on_squares(laws: Any) -> None:
-    """Draws at 1/5, after a lone bottom at 1/2; squares pay for the dearest path, ln(1 + delta) for every draw."""
+@pytest.mark.parametrize("rho", [Fraction("0.04"), Fraction("0.07"), Fraction("0.1")])
+def test_epsilons_that_follow_the_outputs_keep_the_pool(laws: Any, rho: Fraction) -> None:
+    """Draws at 1/5, after a lone bottom at 1/2: rho 1/200 and 1/32 each."""
     random = Random(22)
     delta, slack, calls = Fraction(1, 100), Fraction(1, 10), 3
     timid, bold = (TopKParameters(2, 2, epsilon, delta, 1) for epsilon in (Fraction(1, 5), Fraction(1, 2)))
-    dearest = max(4 * timid.epsilon**2 + 2 * timid.epsilon**2, timid.epsilon**2 + 2 * bold.epsilon**2)
-    promised = squares_epsilon(dearest, slack) + 6 * log_up(1 + delta)
-    for _ in range(40):
+    budget = Cost(6 * delta, calls * delta, rho=rho)
+    promised = budget.epsilon + zcdp_epsilon(rho, slack)
+    lengths = set()
+    for _ in range(30):
         stream = [neighbours(random, 1) for _ in range(calls)]
-        one, other = (outputs(laws, [pair[side] for pair in stream], 6, [timid, bold, bold]) for side in (0, 1))
-        assert laws.divergence(one, other, lambda _: promised).upper <= calls * delta + slack
+        one, other = (of_ledger(laws, [pair[side] for pair in stream], budget, timid, bold) for side in (0, 1))
+        lengths |= {len(seen) for seen in one}
+        assert laws.divergence(one, other, lambda _: promised).upper <= budget.delta + slack
+    assert (2 in lengths) == (rho < Fraction("0.1")), "some are refused, where the pool is small"
 
 
 def test_a_ledger_whose_bottoms_are_free_is_flagged(laws: Any) -> None:
