@@ -111,7 +111,7 @@ def replay(
     console.print(
         table(
             *("view", "audience", "windows\nreleased", "windows\nrefused", "keys\n(median)"),
-            *("spent in\na period", "left\nof it"),
+            *("spent in\na period", "budget\nleft"),
             rows=[
                 (
                     *(one.view, one.audience, f"{one.released:,}", f"{one.refused:,}"),
@@ -120,7 +120,7 @@ def replay(
                 )
                 for one in found
             ],
-            words={"view", "audience", "spent in\na period", "left\nof it"},
+            words={"view", "audience", "spent in\na period", "budget\nleft"},
         )
     )
     for path in written:
