@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
@@ -19,9 +19,10 @@ class PastEvents:
 
     Attributes:
         source: the source whose events it has.
-        views: the views of the source.
+        views: the views of the source. One without a configured start begins with the window of the first event.
         events: the events.
         survey: of the rows.
+        first_ms: the earliest time of an event.
         until_ms: the history is complete up to this time.
     """
 
@@ -29,12 +30,8 @@ class PastEvents:
     views: Sequence[ViewPlan]
     events: Events
     survey: FileSurvey
+    first_ms: int
     until_ms: int
-
-    @property
-    def first_ms(self) -> int:
-        """The earliest time of an event."""
-        return self.until_ms if self.survey.first_ms is None else self.survey.first_ms
 
 
 def open_past_events(
@@ -63,4 +60,13 @@ def open_past_events(
     columns = columns_of(fed, views, file, table, options)
     events = Events(table, fed, views, columns)
     survey = events.survey(wall_clock_ms(), take)
-    return PastEvents(fed, views, events, survey, last_watermark(file, survey, columns, views, options))
+    until_ms = last_watermark(file, survey, columns, views, options)
+    first_ms = until_ms if survey.first_ms is None else survey.first_ms
+    return PastEvents(fed, [_begun(view, first_ms) for view in views], events, survey, first_ms, until_ms)
+
+
+def _begun(view: ViewPlan, first_ms: int) -> ViewPlan:
+    window = view.window
+    if window.first_ms is not None:
+        return view
+    return replace(view, window=replace(window, first_ms=window.charged(first_ms).start_ms))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from stream_dp.accounting import Cost
 from stream_dp.agents import AGENTS
@@ -33,6 +34,7 @@ from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.worker.assembly import Options, Worker
 from stream_dp.runtime.worker.process import running
+from stream_dp.windows.durations import DAY_MS, Slots, format_time
 from stream_dp.windows.effects import Message
 from stream_dp.windows.shapes.shape import Shape
 
@@ -42,8 +44,7 @@ TICK_SECONDS = 0.05
 LOOK_SECONDS = 0.02
 PATIENCE_SECONDS = 600.0
 """Time that a window may take to be released."""
-AT_ONCE = {"slot": "100ms", "offset": "0s"}
-"""Releases leave as soon as they are made; when they leave is in no record."""
+SLOT_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,18 @@ async def replay(
         return await _results(offline, client)
 
 
+class _AtOnce(Slots):
+    """Slots of releases that leave as soon as they are made, and are never late: nobody waits for them.
+
+    The time at which a release leaves is in no record.
+    """
+
+    __slots__ = ()
+
+    def after(self, closed_ms: int) -> int:
+        return self.first(closed_ms)
+
+
 @dataclass
 class _Now:
     """A clock that is set."""
@@ -159,11 +172,18 @@ def _offline(plan: Plan, history: PastEvents, noise: ReplayNoise, folder: Path) 
         raise ConfigError(faults)
     source = history.source.name
     raw = {key: value for key, value in plan.raw.items() if key not in ("registry", "serve", "console")}
-    raw |= {"broker": MEMORY, "data_dir": str(folder / "state"), "release": AT_ONCE}
+    raw |= {"broker": MEMORY, "data_dir": str(folder / "state")}
     raw |= {"key_file": str(noise.key_file or folder / "replay.key")}
     raw["sources"] = {source: raw["sources"][source]}
-    raw["views"] = {view.name: raw["views"][view.name] for view in history.views}
-    return build_plan(raw, plan.folder)
+    raw["views"] = {view.name: _started(raw["views"][view.name], view) for view in history.views}
+    return replace(build_plan(raw, plan.folder), slots=_AtOnce(SLOT_MS, offset_ms=DAY_MS))
+
+
+def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
+    """Return the settings of a view that begins with a window of the history."""
+    if view.window.first_ms is None or raw["window"].get("start") is not None:
+        return dict(raw)
+    return {**raw, "window": {**raw["window"], "start": format_time(view.window.first_ms)}}
 
 
 def _steps(history: PastEvents) -> Iterator[tuple[int, int, Sequence[Message]]]:

@@ -16,10 +16,12 @@ from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.replay import Replayed, ReplayNoise, replay, write_releases
 from stream_dp.records.codec import outline, parse
 from stream_dp.records.models import Release
-from stream_dp.testing import Application, Event, Watermark, keyed_entropy
+from stream_dp.runtime.key_file import load_keys
+from stream_dp.testing import Application, Event, Watermark, keyed_entropy, plan_from
 from tests.pipeline.test_releases import MINUTE, crowd
 from tests.support.published import Call
 from tests.support.views import CHOOSERS, TOPK, start_of
+from tests.support.visits import configuration
 
 Launch = Callable[..., Awaitable[Application]]
 IN_MEMORY = pytest.mark.parametrize("broker", ["memory"], indirect=True)
@@ -28,7 +30,7 @@ UNLOCKING = ("retention: 1d", "retention: 1d\n    unlock: {public: [{after: 1m, 
 WALL = ("clock: event", "clock: wall")
 
 
-def history_of(app: Application, folder: Path, events: Sequence[Event]) -> Path:
+def history_of(folder: Path, events: Sequence[Event]) -> Path:
     """The events as a file that `feed` reads."""
     file = folder / "events.jsonl"
     rows = [{"user": event.user, "page": event.item, "at": event.time_ms} for event in events]
@@ -37,7 +39,7 @@ def history_of(app: Application, folder: Path, events: Sequence[Event]) -> Path:
 
 
 async def replayed(app: Application, folder: Path, events: Sequence[Event], until_ms: int) -> list[Replayed]:
-    history = open_past_events(app.plan, history_of(app, folder, events), FeedOptions(until_ms=until_ms))
+    history = open_past_events(app.plan, history_of(folder, events), FeedOptions(until_ms=until_ms))
     return await replay(app.plan, history, ReplayNoise(app.entropy, app.plan.key_file))
 
 
@@ -113,7 +115,7 @@ async def test_other_noise_gives_other_releases(launch: Launch, tmp_path: Path) 
     app = await launch()
     start = start_of(next(iter(app.plan.views.values())))
     events, until = crowd(start, 1, seed=6), start + MINUTE + 10_000
-    history = open_past_events(app.plan, history_of(app, tmp_path, events), FeedOptions(until_ms=until))
+    history = open_past_events(app.plan, history_of(tmp_path, events), FeedOptions(until_ms=until))
 
     one, other, fresh = [
         [record for found in await replay(app.plan, history, noise) for record in found.records]
@@ -122,6 +124,27 @@ async def test_other_noise_gives_other_releases(launch: Launch, tmp_path: Path) 
 
     assert len(one) == len(other) == len(fresh)
     assert sum(mine in other for mine in one) == 3 == sum(mine in fresh for mine in one)  # what the view is
+
+
+async def test_a_view_without_a_start_begins_with_the_first_event_whatever_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a slow machine matter: nobody waits for the releases."""
+    monkeypatch.setattr("stream_dp.runtime.strict_time.strict_seconds", lambda *_: 3600.0)
+    plan, without = (
+        plan_from(configuration("a", *change), tmp_path) for change in ((), (("start: 2024-01-01T00:00:00Z, ", ""),))
+    )
+    start = start_of(next(iter(plan.views.values())))
+    events, until = crowd(start, 4, seed=8), start + 4 * MINUTE + 10_000
+    later = [event for event in events if event.time_ms >= start + 2 * MINUTE]
+    load_keys(plan.key_file)
+    published = []
+    for one, rows in ((plan, events), (without, events), (without, [*later, *events[: len(events) - len(later)]])):
+        history = open_past_events(one, history_of(tmp_path, rows), FeedOptions(until_ms=until))
+        published.append(await replay(one, history, ReplayNoise(keyed_entropy(b"8"), plan.key_file)))
+
+    assert published[0] == published[1] == published[2]
+    assert [one.released for one in published[0]] == [4, 4, 4]
 
 
 @IN_MEMORY
