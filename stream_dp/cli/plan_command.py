@@ -15,6 +15,7 @@ from rich.text import Text
 
 from stream_dp.cli.command_line import FILE, print_json
 from stream_dp.cli.display import table
+from stream_dp.cli.feed_command import surveyed
 from stream_dp.cli.replay_command import EVENTS, reading_options
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import load_plan
@@ -139,6 +140,8 @@ def plan(
     columns = EventColumns(one, [each.name for each in loaded.views.values() if each.source == one.source])
     with err.status("reading the history"):
         read = open_past_events(loaded, history, FeedOptions(**given), one.source.name, columns.take)
+    for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
+        err.print(line, markup=False, soft_wrap=True)
     question = Question(loaded, one.name, audience, read.until_ms)
     computed = what_if(question, columns, settings)
     found = list(track(computed, "settings", len(settings), console=err, transient=True, disable=not err.is_terminal))

@@ -483,7 +483,7 @@ def what_if(question: Question, columns: EventColumns, grid: Sequence[Mapping[st
         grid: the settings of every point.
 
     Yields:
-        A point for each; one that is no valid plan has a reason.
+        A point for each; one that is no valid plan, or has no whole window, has a reason.
     """
     items, counted = columns.items, dict[object, WindowCounts]()
     for settings in grid:
@@ -494,6 +494,10 @@ def what_if(question: Question, columns: EventColumns, grid: Sequence[Mapping[st
             key = view.windows, view.window.first_ms, view.window.grace_ms
             if key not in counted:
                 counted[key] = count_windows(columns, view, question.until_ms)
+            if not counted[key].windows:
+                raise ConfigError(
+                    "no window is over at the end of the history; give a later --until, or shorter windows"
+                )
             point = _evaluated(view, view.audiences[question.audience], counted[key], items)
         except ConfigError as error:
             yield Point(settings, str(error.faults[0]))

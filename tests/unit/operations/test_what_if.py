@@ -376,6 +376,16 @@ def test_a_grid_has_plans_of_the_product_and_reasons(tmp_path: Path) -> None:
         points({"k": [str(one) for one in range(1001)]})
 
 
+@pytest.mark.parametrize("kind", [HISTOGRAM, TOPK, CATALOGUE])
+def test_a_history_without_a_whole_window_has_a_reason(tmp_path: Path, kind: str) -> None:
+    _, question, columns = shop(tmp_path, kind)
+
+    (point,) = what_if(question, columns, points({"window": ["4w"]}))
+
+    assert "no window is over at the end of the history" in point.reason
+    assert best([point], "true-keys", 1) is None
+
+
 def test_the_written_file_has_the_settings_and_all_comments(tmp_path: Path) -> None:
     file, question, _ = shop(tmp_path, TOPK)
     settings = {
