@@ -12,8 +12,8 @@ from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
 
 _COMMANDS = (
-    *("demo", "worker", "feed", "check", "acl", "schema", "asyncapi", "apply", "tune", "settings", "grant", "grants"),
-    *("tail", "lookup", "ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
+    *("demo", "check", "plan", "replay", "worker", "feed", "acl", "schema", "asyncapi", "apply", "tune", "settings"),
+    *("grant", "grants", "tail", "lookup", "ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
 )
 _FILES = {
     **{"apply": "settings", "tune": "settings", "grant": "grants"},
@@ -45,6 +45,8 @@ def cli() -> None:
     \b
     See a demo:            stream-dp demo
     Check a configuration: stream-dp check app.yaml
+    Plan its settings:     stream-dp plan app.yaml --events events.csv --grid epsilon=1/2,1,2
+    Try it on a history:   stream-dp replay app.yaml events.csv
     Feed history:          stream-dp feed app.yaml --from events.csv
     Run a worker:          stream-dp worker app.yaml
     Read a release topic:  stream-dp tail app.yaml VIEW AUDIENCE

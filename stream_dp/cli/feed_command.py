@@ -96,11 +96,11 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
     made = Events(table, fed, views, columns)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     survey = made.survey(wall_clock_ms())
-    for line in _surveyed(survey, views):
+    for line in surveyed(survey, views):
         console.print(line)
     until = operations.last_watermark(events, survey, columns, views, options)
     fresh = [view.name for view in views if not view.editions]
-    for line in [*map(str, withdrawal_faults(plan, fresh, wall_clock_ms(), until)), *_left_open(views, until)]:
+    for line in [*map(str, withdrawal_faults(plan, fresh, wall_clock_ms(), until)), *still_open(views, until)]:
         console.print(line)
     marked = any(view.window.clock == "event" for view in views) if options.watermarks is None else options.watermarks
     watermarks = operations.Watermarks(fed, views, until, ordered=survey.ordered) if marked else None
@@ -124,8 +124,13 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
     console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}")
 
 
-def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
-    """Windows that end by then, and stay open because their grace is not over."""
+def still_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
+    """Yield the windows that end by a time, and stay open because their grace is not over.
+
+    Args:
+        views: the views.
+        until_ms: the time.
+    """
     for view in views:
         window = view.window
         start_ms = window.shape.first_open(until_ms - window.grace_ms)
@@ -138,8 +143,13 @@ def _left_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
             )
 
 
-def _surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
-    """Yield what the rows of a file are, and which of them no view counts."""
+def surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
+    """Yield what the rows of a file are, and which of them no view counts.
+
+    Args:
+        survey: of the rows.
+        views: the views that count them.
+    """
     yield f"{survey.rows:,} rows: {survey.events:,} events"
     for reason, count in survey.refused.most_common():
         rows = ", ".join(f"{row:,}" for row in survey.first_rows[reason])

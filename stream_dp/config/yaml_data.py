@@ -6,8 +6,9 @@ written (`Inexact`), so that it can be refused by name. A duplicate key is a fau
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import yaml
@@ -101,6 +102,37 @@ def write_yaml(data: Mapping[str, Data]) -> str:
         data: without numbers that are no integers.
     """
     return yaml.dump(data, Dumper=_Written, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+
+
+def with_value(text: str, place: Sequence[str | int], value: str | int) -> str:
+    """Return the text of a file with another value in a place; comments and everything else stay.
+
+    Args:
+        text: the file's content.
+        place: keys of mappings and numbers of entries of lists; all but the last part are there.
+        value: stands there afterwards.
+
+    Raises:
+        ConfigError: the place is not there, or it has no single value.
+    """
+    written = json.dumps(value, ensure_ascii=False)
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    for depth, part in enumerate(place, start=1):
+        found = None
+        if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = node.value[part]
+        elif isinstance(node, yaml.MappingNode):
+            found = next((inner for key, inner in node.value if key.value == part), None)
+            if found is None and depth == len(place) and node.value:
+                key = node.value[0][0].start_mark
+                behind = ", " if node.flow_style else "\n" + " " * key.column
+                return f"{text[: key.index]}{part}: {written}{behind}{text[key.index :]}"
+        if found is None:
+            raise ConfigError("is not in the file", ".".join(map(str, place)))
+        node = found
+    if not isinstance(node, yaml.ScalarNode):
+        raise ConfigError("is no single value", ".".join(map(str, place)))
+    return text[: node.start_mark.index] + written + text[node.end_mark.index :]
 
 
 def _value(node: yaml.Node, path: str, faults: list[Fault], above: tuple[yaml.Node, ...]) -> Data:

@@ -20,7 +20,7 @@ from stream_dp.errors import ConfigError, StreamDPError
 from stream_dp.runtime.factory import SourceRecords, event_format
 from stream_dp.runtime.sources.diagnosis import is_plausible
 from stream_dp.windows.effects import Message
-from stream_dp.windows.events import ABSENT, EventDecoder, TimeUnit, find, names_of, put
+from stream_dp.windows.events import ABSENT, Decoded, EventDecoder, TimeUnit, find, names_of, put
 
 Row = Mapping[str, Any]
 CHUNK_ROWS = 5000
@@ -214,17 +214,21 @@ class Events:
         self._decoder = EventDecoder(event_format(source, views))
         self._records = SourceRecords(source)
 
-    def survey(self, now_ms: int) -> FileSurvey:
+    def survey(self, now_ms: int, take: Callable[[Decoded], None] | None = None) -> FileSurvey:
         """Read the whole table; nothing of it is kept.
 
         Args:
             now_ms: the clock of this machine.
+            take: called with the events of each chunk, as the workers decode them.
         """
         found = FileSurvey()
         for chunk in self._table.chunks():
-            events, refused = self._read(chunk)
+            _, decoded, refused = self._decoded(chunk)
+            if take is not None:
+                take(decoded)
+            events = [*zip(decoded.offsets, decoded.times, strict=True)]
             rows = dict(chunk)
-            doubtful = [event.row for event in events if not is_plausible(event.time_ms, now_ms)]
+            doubtful = [row for row, time_ms in events if not is_plausible(time_ms, now_ms)]
             doubtful += [number for number, reason in refused if reason == "wrong_type"]
             for number in doubtful:
                 form = _form_of(cell(rows[number] or {}, self._columns.time), now_ms)
@@ -236,8 +240,7 @@ class Events:
                 found.refused[reason] += 1
                 if len(found.first_rows[reason]) < FIRST_ROWS:
                     found.first_rows[reason].append(row)
-            times = [event.time_ms for event in events]
-            if times:
+            if times := decoded.times:
                 before = times[0] if found.last_ms is None else found.last_ms
                 found.ordered = found.ordered and [before, *times] == sorted([before, *times])
                 found.first_ms = min(times) if found.first_ms is None else min(found.first_ms, *times)
@@ -248,17 +251,23 @@ class Events:
         """Yield the events from a row on, in chunks."""
         for chunk in self._table.chunks():
             if chunk[-1][0] >= from_row:
-                yield self._read([one for one in chunk if one[0] >= from_row])[0]
+                yield self._read([one for one in chunk if one[0] >= from_row])
 
-    def _read(self, chunk: Sequence[tuple[int, Row | None]]) -> tuple[list[Written], list[tuple[int, str]]]:
-        whole = {number: self._event(row) for number, row in chunk if row is not None}
-        decoded = self._decoder.decode([_EventRow(number, *record) for number, record in whole.items()])
-        events = [
+    def _read(self, chunk: Sequence[tuple[int, Row | None]]) -> list[Written]:
+        whole, decoded, _ = self._decoded(chunk)
+        return [
             Written(number, time_ms, self._records.event(user, whole[number][1]))
             for number, user, time_ms in zip(decoded.offsets, decoded.users, decoded.times, strict=True)
         ]
+
+    def _decoded(
+        self, chunk: Sequence[tuple[int, Row | None]]
+    ) -> tuple[dict[int, tuple[bytes | None, bytes]], Decoded, list[tuple[int, str]]]:
+        """Return keys and values by row, the events, and the refused rows in order."""
+        whole = {number: self._event(row) for number, row in chunk if row is not None}
+        decoded = self._decoder.decode([_EventRow(number, *record) for number, record in whole.items()])
         refused = [*decoded.refused, *((number, NO_ROW) for number, row in chunk if row is None)]
-        return events, sorted(refused)
+        return whole, decoded, sorted(refused)
 
     def _event(self, row: Row) -> tuple[bytes | None, bytes]:
         """Return key and value. A cell that fits no field is kept or left out; the decoder then refuses the row."""

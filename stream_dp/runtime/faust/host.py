@@ -302,6 +302,18 @@ class Host(Carrier):
         """Reason why chunks wait, other than the broker, in words; empty if they do not."""
         return next((str(one.registry) for one in self._schemas.values() if one.registry.waits), "")
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no release engine has something to do at this time, and no record waits for its slot."""
+        now_ms = self.earliest_ms()
+        due = [engine.due_ms for engine in self._engines.values()]
+        return not (
+            any(engine.waits for engine in self._engines.values())
+            or any(time_ms is not None and time_ms <= now_ms for time_ms in due)
+            or any(lock.locked() for lock in self._engine_locks.values())
+            or any(outboxes.next_ms is not None for outboxes in self.outboxes.values())
+        )
+
     # -- the parts of a partition -----------------------------------------------------------------------------
 
     async def counters_of(self, partition: int) -> dict[str, PartitionCounter]:

@@ -1,0 +1,128 @@
+"""`stream-dp replay FILE HISTORY`: the releases that a configuration would publish of a history."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from stream_dp.cli.command_line import FILE, MOMENT
+from stream_dp.cli.display import price, table
+from stream_dp.cli.feed_command import still_open, surveyed
+from stream_dp.config.planner import load_plan
+from stream_dp.operations import named
+from stream_dp.operations.feed import FeedOptions
+from stream_dp.operations.past_events import open_past_events
+from stream_dp.records.models import PrivacyCost
+
+F = TypeVar("F", bound=Callable[..., Any])
+EVENTS = click.Path(exists=True, dir_okay=False, path_type=Path)
+PRIVATE = "Publishing this output spends budget of the people in it, and no ledger of an application counts that."
+
+
+def reading_options(command: F) -> F:
+    """Add the options that say how a history is read, as `feed` has them."""
+    for option in (
+        click.option(
+            "--until",
+            "until_ms",
+            type=MOMENT,
+            help="The history is complete up to this time. Windows that end by then, their grace included, are over. "
+            "[default: just after the last event]",
+        ),
+        click.option("--skip-bad", is_flag=True, help="Skip rows that are no events."),
+        click.option("--unchecked-data", is_flag=True, help="Read the rows even if their times look wrong."),
+        click.option(
+            "--time-format",
+            type=click.Choice(["iso", "s", "ms"]),
+            help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
+        ),
+        click.option("--time", metavar="COLUMN", help="Column of the time. [default: `time.field` of the source]"),
+        click.option("--user", metavar="COLUMN", help="Column of the user. [default: `user` or `key` of the source]"),
+        click.option("--source", help="The source whose events they are. Needed if FILE has several with a view."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@FILE
+@click.argument("history", type=EVENTS)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the records to VIEW.AUDIENCE.jsonl in this folder: a line each, as they would be published.",
+)
+@click.option("--views", metavar="VIEW,...", help="Report only these views. The others still use their budget.")
+@reading_options
+def replay(
+    file: Path,
+    history: Path,
+    out: Path | None,
+    views: str | None,
+    source: str | None,
+    **given: Any,  # noqa: ANN401  the fields of FeedOptions
+) -> None:
+    """Compute the releases that FILE would publish of a HISTORY, offline.
+
+    HISTORY is a file of past events, as `stream-dp feed` reads it. The engine is that of a worker: it counts, bounds,
+    charges the ledgers from zero, and draws fresh noise. Nothing connects to a broker. State and keys are in a
+    temporary folder, which is deleted.
+
+    If the rows are in order of time, the clock follows them. Otherwise no event is late, and all windows close
+    together at the end. Only views of one source are computed.
+
+    The output is private as releases are: it has their noise and their guarantee. But publishing it spends real budget
+    of the people in it, and no ledger of an application counts that. A second replay draws other noise, so publishing
+    both costs twice. Use it to look at a configuration before it is put into effect; then delete it.
+
+    \b
+    stream-dp replay app.yaml events.csv               a table: windows, keys, cost
+    stream-dp replay app.yaml events.csv --out trial   the records, too
+
+    The cost is that for one user, to an audience alone, in the period of the ledger that spent most.
+
+    Exit codes: 0 done; 1 the history cannot be read, or the engine failed; 2 wrong usage, a fault in FILE, or rows that
+    are no events.
+    """
+    from stream_dp.operations.replay import replay as replayed  # noqa: PLC0415  Faust, which takes a second
+    from stream_dp.operations.replay import write_releases  # noqa: PLC0415
+
+    plan = load_plan(file)
+    wanted = None if views is None else {named("view", name, plan.views, "--views").name for name in views.split(",")}
+    err = Console(stderr=True, highlight=False)
+    with err.status("reading the history"):
+        read = open_past_events(plan, history, FeedOptions(**given), source)
+    for line in [*surveyed(read.survey, read.views), *still_open(read.views, read.until_ms)]:
+        err.print(line, markup=False, soft_wrap=True)
+    logging.getLogger("stream_dp").addHandler(logging.NullHandler())  # its warnings are about workers that go on
+    with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
+        task = bar.add_task("events", total=read.survey.events)
+        found = asyncio.run(replayed(plan, read, progress=lambda events: bar.update(task, completed=events)))
+    found = [one for one in found if wanted is None or one.view in wanted]
+    written = [] if out is None else write_releases(found, out)
+    console = Console(highlight=False, markup=False)
+    console.print(
+        table(
+            *("view", "audience", "windows\nreleased", "windows\nrefused", "keys\n(median)"),
+            *("spent in\na period", "budget\nleft"),
+            rows=[
+                (
+                    *(one.view, one.audience, f"{one.released:,}", f"{one.refused:,}"),
+                    *("-" if one.keys is None else f"{one.keys:g}", price(PrivacyCost.spent(one.spent))),
+                    price(PrivacyCost.left(one.left)),
+                )
+                for one in found
+            ],
+            words={"view", "audience", "spent in\na period", "budget\nleft"},
+        )
+    )
+    for path in written:
+        console.print(str(path), soft_wrap=True)
+    err.print(PRIVATE, markup=False)

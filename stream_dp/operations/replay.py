@@ -1,0 +1,298 @@
+"""A history replayed offline: the real engine on the embedded log, and the releases that it publishes.
+
+The noise is drawn as in production, so what is published of a replay costs its people real budget, which no ledger
+of a running application knows of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from stream_dp.accounting import Cost
+from stream_dp.agents import AGENTS
+from stream_dp.config.access import MEMORY
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.planner import build_plan
+from stream_dp.errors import ConfigError, Fault, StateError
+from stream_dp.exact.bits import Entropy, system_entropy
+from stream_dp.operations.budgets import read_entries
+from stream_dp.operations.events_file import Written
+from stream_dp.operations.feed import Watermarks
+from stream_dp.operations.past_events import PastEvents
+from stream_dp.records.codec import parse
+from stream_dp.records.history import History
+from stream_dp.records.statement import LedgerStatement, read_statements
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec
+from stream_dp.runtime.worker.assembly import Options, Worker
+from stream_dp.runtime.worker.process import running
+from stream_dp.windows.durations import DAY_MS, Slots, format_time
+from stream_dp.windows.effects import Message
+from stream_dp.windows.shapes.shape import Shape
+
+STEPS = 40
+"""Times at which the clock stops, at most, so that the windows up to then are released before it moves on."""
+TICK_SECONDS = 0.05
+LOOK_SECONDS = 0.02
+PATIENCE_SECONDS = 600.0
+"""Time that a window may take to be released."""
+SLOT_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayNoise:
+    """Noise of a replay.
+
+    Attributes:
+        entropy: the source of fresh noise.
+        key_file: the key file; None: a new one, which is deleted afterwards.
+    """
+
+    entropy: Entropy = system_entropy
+    key_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Records of one audience of a view, and totals of them.
+
+    Attributes:
+        view: name of the view.
+        audience: name of the audience.
+        records: the records of its topic, as published.
+        released: number of windows that were released.
+        refused: number of windows that were refused.
+        keys: median number of keys of a window; None if its kind shows none.
+        spent: privacy loss of this audience, in the period of the ledger that spent most.
+        left: what the ledger had left in that period.
+    """
+
+    view: str
+    audience: str
+    records: Sequence[bytes]
+    released: int
+    refused: int
+    keys: float | None
+    spent: Cost
+    left: Cost
+
+
+async def replay(
+    plan: Plan,
+    history: PastEvents,
+    noise: ReplayNoise = ReplayNoise(),
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Replayed]:
+    """Run the engine on a history, in this process and a temporary folder, and return what it publishes.
+
+    The views of other sources are left out. Where the events are in order of time, the clock follows them; else it
+    goes from the first to the end of the history at once, so that nothing is late.
+
+    Args:
+        plan: of the file.
+        history: of one of its sources.
+        noise: the source of the noise.
+        progress: called with the number of events that are counted so far.
+
+    Returns:
+        An entry for each view and audience.
+
+    Raises:
+        ConfigError: the views of the source alone are no configuration.
+        StateError: the worker crashed, or a window took too long.
+    """
+    with TemporaryDirectory(prefix="stream-dp-replay-") as folder:
+        offline = _offline(plan, history, noise, Path(folder))
+        log = MemoryLog()
+        client = MemoryClient(log)
+        source = history.source
+        await client.create([TopicSpec(source.topic, source.partitions)])
+        now = _Now(history.first_ms)
+        options = Options(
+            log=log,
+            entropy=noise.entropy,
+            clock_ms=now,
+            tick_seconds=TICK_SECONDS,
+            backfill=True,
+            unchecked_data=True,  # the rows were checked
+            clock_bound_ms=None,
+        )
+        async with running(offline, client, AGENTS, options) as worker:
+            fed = 0
+            for events, now.ms, messages in _steps(history):
+                for message in messages:  # nothing runs in between: no tick tells the new time without its events
+                    log.take(message)
+                await _released(worker, history, now.ms)
+                fed += events
+                progress(fed)
+        return await _results(offline, client)
+
+
+class _AtOnce(Slots):
+    """Slots of releases that leave as soon as they are made, and are never late: nobody waits for them.
+
+    The time at which a release leaves is in no record.
+    """
+
+    __slots__ = ()
+
+    def after(self, closed_ms: int) -> int:
+        return self.first(closed_ms)
+
+
+@dataclass
+class _Now:
+    """A clock that is set."""
+
+    ms: int
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def _offline(plan: Plan, history: PastEvents, noise: ReplayNoise, folder: Path) -> Plan:
+    """Return the plan of the views of a source, on the embedded log, with state and keys in a folder.
+
+    Raises:
+        ConfigError: a public list is in a topic, or these views alone are no configuration.
+    """
+    if faults := [
+        Fault(f"views.{view.name}", f"replay connects to no broker, and a list is in topic {', '.join(topics)}")
+        for view in history.views
+        if (topics := view.kind.topics)
+    ]:
+        raise ConfigError(faults)
+    source = history.source.name
+    raw = {key: value for key, value in plan.raw.items() if key not in ("registry", "serve", "console")}
+    raw |= {"broker": MEMORY, "data_dir": str(folder / "state")}
+    raw |= {"key_file": str(noise.key_file or folder / "replay.key")}
+    raw["sources"] = {source: raw["sources"][source]}
+    raw["views"] = {view.name: _started(raw["views"][view.name], view) for view in history.views}
+    return replace(build_plan(raw, plan.folder), slots=_AtOnce(SLOT_MS, offset_ms=DAY_MS))
+
+
+def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
+    """Return the settings of a view that begins with a window of the history."""
+    if view.window.first_ms is None or raw["window"].get("start") is not None:
+        return dict(raw)
+    return {**raw, "window": {**raw["window"], "start": format_time(view.window.first_ms)}}
+
+
+def _steps(history: PastEvents) -> Iterator[tuple[int, int, Sequence[Message]]]:
+    """Yield the events step by step: their number, the time that the clock then shows, their records and watermarks."""
+    ordered, until_ms = history.survey.ordered, history.until_ms
+    watermarks = Watermarks(history.source, history.views, until_ms, ordered=ordered)
+    shapes = [view.window.shape for view in history.views]
+    shortest_ms = (until_ms - history.first_ms) // STEPS
+    some, next_ms = list[Written](), _boundary(shapes, history.first_ms + shortest_ms)
+    for event in chain.from_iterable(history.events.chunks(1)):
+        if ordered and event.time_ms >= next_ms:
+            yield len(some), event.time_ms, watermarks.among(some)
+            some, next_ms = [], _boundary(shapes, event.time_ms + shortest_ms)
+        some.append(event)
+    yield len(some), until_ms, [*watermarks.among(some), *watermarks.last]
+
+
+def _boundary(shapes: Sequence[Shape], time_ms: int) -> int:
+    """Return the first time behind another at which a window of a shape begins."""
+    return min(shape.next(shape.start_of(time_ms)) for shape in shapes)
+
+
+async def _released(worker: Worker, history: PastEvents, now_ms: int) -> None:
+    """Wait until all windows that are over at a time are released; before the end, those of wall clocks.
+
+    Raises:
+        StateError: the worker crashed, or nothing was released for too long.
+    """
+    is_over = now_ms == history.until_ms
+    waiting = [view for view in worker.plan.views.values() if is_over or view.window.clock == "wall"]
+    before, since = dict[str, int](), time.monotonic()
+    while True:
+        if (reason := worker.crash_reason()) is not None:
+            raise StateError(f"the replay failed: {reason}") from reason
+        found = {name: at for one in worker.standings().values() for name, at in one.released.items()}
+        waiting = [view for view in waiting if not _is_released(view, found.get(view.view), now_ms)]
+        if not waiting and worker.host.is_idle:
+            return
+        if found != before:
+            before, since = found, time.monotonic()
+        if time.monotonic() > since + PATIENCE_SECONDS:
+            raise StateError(f"no window was released for {PATIENCE_SECONDS:.0f} s")
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _is_released(view: ViewPlan, next_ms: int | None, now_ms: int) -> bool:
+    """Tell whether no window that is over at a time is still to be released, from the next one on."""
+    open_ms = view.windows.shape.first_open(now_ms - view.window.grace_ms)
+    if next_ms is None:
+        return open_ms <= view.begins_ms
+    return not view.windows.begun(next_ms, open_ms)
+
+
+async def _results(plan: Plan, client: MemoryClient) -> list[Replayed]:
+    """Read what was published."""
+    topics = Topics.of(plan)
+    ledgers: dict[str, list[LedgerStatement]] = {}
+    for period, statement in read_statements(await read_entries(topics.accounts, client)).items():
+        ledgers.setdefault(period.ledger, []).append(statement)
+    found = []
+    for view in plan.views.values():
+        for audience in view.audiences:
+            topic = topics.release(view.name, audience)
+            values = [one.value async for one in client.follow([topic], until_end=True) if one.value is not None]
+            dearest = max(ledgers.get(view.ledger.name, ()), key=lambda one: tuple(one.spent), default=None)
+            found.append(_replayed(view, audience, values, dearest))
+    return found
+
+
+def _replayed(view: ViewPlan, audience: str, values: Sequence[bytes], statement: LedgerStatement | None) -> Replayed:
+    history = History()
+    for value in values:
+        history.take(parse(value))
+    windows = [*history.windows(view.name, audience).values()]
+    releases = [seen.release for seen in windows if seen.release is not None]
+    shown = [len(items) for release in releases if (items := getattr(release, "items", None)) is not None]
+    share = None if statement is None else statement.shares.get((view.name, audience))
+    return Replayed(
+        view.name,
+        audience,
+        values,
+        released=len(releases),
+        refused=len(windows) - len(releases),
+        keys=median(shown) if shown else None,
+        spent=Cost.ZERO if share is None else share.loss,
+        left=view.ledger.budget if statement is None else statement.left,
+    )
+
+
+def write_releases(found: Sequence[Replayed], folder: Path) -> list[Path]:
+    """Write a file of JSON lines for each view and audience, each line a record as it was published.
+
+    Args:
+        found: of a replay.
+        folder: is made if it is missing.
+
+    Returns:
+        The files.
+
+    Raises:
+        StateError: one of them is there already, or cannot be written.
+    """
+    files = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in found:
+            files.append(folder / f"{one.view}.{one.audience}.jsonl")
+            with files[-1].open("xb") as file:
+                file.writelines(record + b"\n" for record in one.records)
+    except OSError as error:
+        raise StateError(f"{error.filename} cannot be written: {error.strerror}. Use an empty folder") from None
+    return files

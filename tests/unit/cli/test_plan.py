@@ -1,0 +1,124 @@
+"""`stream-dp plan`: the page, JSON, the written file and the picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from stream_dp.config.planner import load_plan
+from tests.support.published import Call
+
+SHOP = """\
+name: shop
+broker: kafka://127.0.0.1:1
+data_dir: state
+key_file: shop.key
+sources: {orders: {topic: orders, partitions: 2, user: customer, time: {field: at, unit: iso}}}
+ledgers: {customers: {population: customers, epsilon: 4, delta: "1e-5", period: 4w, start: 2024-01-01T00:00:00Z}}
+ladders: {steps: [{level: standard, epsilon: 1}]}  # one level
+audiences: {public: standard}
+views: {products: {source: orders, item: product, kind: histogram, items_per_user: 2, delta: "1e-6", ledger: customers,
+  ladder: steps, window: {size: 1w, start: 2024-01-01T00:00:00Z, clock: event}}}
+"""
+GRID = ("--grid", "epsilon=1/2,1,2", "--grid", "items_per_user=1,2")
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str | Path, ...]:
+    """The first words of a command, about four weeks of 200 customers; no broker is at the address of the file."""
+    monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
+    (tmp_path / "shop.yaml").write_text(SHOP, encoding="utf-8")
+    rows = [
+        f"c{user},{'tea' if user % 3 else 'coffee' if user % 2 else 'cocoa'},2024-01-{day:02}T12:00:00Z"
+        for day in range(1, 29)
+        for user in range(200)
+        if (user + day) % 4 == 0
+    ]
+    (tmp_path / "orders.csv").write_text("\n".join(["customer,product,at", *rows]) + "\n", encoding="utf-8")
+    return "plan", tmp_path / "shop.yaml", "--events", tmp_path / "orders.csv", "--until", "2024-02-01"
+
+
+def test_the_page_marks_the_best_setting_and_says_that_it_is_raw(
+    words: tuple[str, ...], call: Call, tmp_path: Path
+) -> None:
+    said = call(*words, *GRID, "--write", tmp_path / "best.yaml")
+
+    assert said.code == 0, said.err
+    first, *lines = said.out.splitlines()
+    assert first == "computed from raw data: do not publish"
+    (best,) = [line.split() for line in lines if line.startswith("*")]
+    assert best[:5] == ["*", "1", "1", "100.0", "3.0"]
+    assert [line.split()[-3:] for line in lines if line.split()[:2] == ["2", "1"]] == [["14d", "of", "28d"]]
+    assert lines[-1] == (
+        "Best: epsilon=1 items_per_user=1. An item needs about 15 users in a window to be shown half of the time."
+    )
+    written = (tmp_path / "best.yaml").read_text(encoding="utf-8")
+    assert written == SHOP.replace("items_per_user: 2", "items_per_user: 1")
+    assert load_plan(tmp_path / "best.yaml").views["products"].kind.least_shown(0) == 15
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.yaml", "orders.csv", "shop.yaml"]
+
+
+def test_json_has_every_point_and_reasons(words: tuple[str, ...], call: Call) -> None:
+    said = call(*words, "--grid", "epsilon=1,8", "--json", "--goal", "error")
+
+    found = json.loads(said.out)
+    assert (found["note"], found["view"]) == ("computed from raw data: do not publish", "products")
+    one, other = found["points"]
+    assert one == found["best"]
+    assert (one["windows"], one["k"], one["false_keys"], one["shown_from"]) == (4, 10, 0, 30)
+    assert one["lasts_ms"] == one["period_ms"] == 28 * 86_400_000
+    assert "affords no window" in other["reason"]
+    assert other["recall"] is None
+
+
+def test_without_a_grid_the_file_is_computed_and_a_goal_may_be_met_by_nothing(
+    words: tuple[str, ...], call: Call, tmp_path: Path
+) -> None:
+    said = call(*words, "--error", "0", "--write", tmp_path / "best.yaml")
+
+    assert said.code == 1
+    assert "No setting meets the goal with a budget that lasts a whole period." in said.out
+    assert "no setting meets the goal, so nothing is written" in said.err
+    assert not (tmp_path / "best.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--grid", "k"), "write KEY=VALUE,VALUE, such as k=5,10, not 'k'"),
+        (("--grid", "k=1,,2"), "write KEY=VALUE,VALUE"),
+        (("--grid", "levels.standard.epsilon=1"), "write a setting of the view, or epsilon"),
+        (("--view", "product"), "did you mean 'products'?"),
+        (("--audience", "staff"), "no audience is named 'staff'"),
+        (("--source", "visits"), "name one of the views"),
+    ],
+)
+def test_wrong_usage(words: tuple[str, ...], call: Call, wrong: tuple[str, ...], message: str) -> None:
+    said = call(*words, *wrong)
+
+    assert said.code == 2
+    assert message in said.err
+
+
+def test_a_picture(words: tuple[str, ...], call: Call, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+
+    assert call(*words, *GRID, "--figure", tmp_path / "plan.svg").code == 0
+
+    picture = (tmp_path / "plan.svg").read_text(encoding="utf-8")
+    assert "<svg" in picture
+    assert call(*words, "--figure", tmp_path / "plan.doc").code == 1
+
+
+def test_without_matplotlib_the_command_says_what_to_install(
+    words: tuple[str, ...], call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    said = call(*words, "--figure", tmp_path / "plan.svg")
+
+    assert said.code == 2
+    assert "a picture needs matplotlib: pip install 'stream-dp[figures]'" in said.err
