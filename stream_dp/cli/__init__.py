@@ -12,8 +12,23 @@ from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
 
 _COMMANDS = (
-    *("demo", "check", "plan", "replay", "worker", "feed", "acl", "schema", "asyncapi", "apply", "tune", "settings"),
-    *("grant", "grants", "tail", "lookup", "ledger", "status", "serve", "console", "token", "keys", "reset", "kafka"),
+    *(
+        "demo",
+        "init",
+        "check",
+        "plan",
+        "replay",
+        "worker",
+        "feed",
+        "acl",
+        "schema",
+        "asyncapi",
+        "apply",
+        "tune",
+        "settings",
+    ),
+    *("grant", "grants", "tail", "lookup", "ledger", "status", "serve", "console", "token", "keys", "reset"),
+    "kafka",
 )
 _FILES = {
     **{"apply": "settings", "tune": "settings", "grant": "grants"},
@@ -44,6 +59,7 @@ def cli() -> None:
 
     \b
     See a demo:            stream-dp demo
+    Write a first file:    stream-dp init events.csv
     Check a configuration: stream-dp check app.yaml
     Plan its settings:     stream-dp plan app.yaml --events events.csv --grid epsilon=1/2,1,2
     Try it on a history:   stream-dp replay app.yaml events.csv

@@ -27,7 +27,7 @@ from stream_dp.operations.what_if import (
     EventColumns,
     Goal,
     Point,
-    Question,
+    WhatIf,
     best,
     changed_file,
     check_kind,
@@ -142,7 +142,7 @@ def plan(
         read = open_past_events(loaded, history, FeedOptions(**given), one.source.name, columns.take)
     for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
         err.print(line, markup=False, soft_wrap=True)
-    question = Question(loaded, one.name, audience, read.until_ms)
+    question = WhatIf(loaded, one.name, audience, read.until_ms)
     computed = what_if(question, columns, settings)
     found = list(track(computed, "settings", len(settings), console=err, transient=True, disable=not err.is_terminal))
     chosen = best(found, goal, most_error)

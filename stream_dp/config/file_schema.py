@@ -274,7 +274,7 @@ class LevelConfig(Section):
 
     @property
     def size(self) -> Fraction:
-        """What rises from level to level."""
+        """Number that rises from level to level."""
         return self.epsilon or self.share or Fraction(0)
 
 

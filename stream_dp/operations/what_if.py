@@ -452,7 +452,7 @@ def points(grid: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WhatIf:
     """Subject of a grid: a view, read by an audience.
 
     Attributes:
@@ -474,7 +474,7 @@ class Question:
         return view.levels[view.audiences[self.audience]].name
 
 
-def what_if(question: Question, columns: EventColumns, grid: Sequence[Mapping[str, str]]) -> Iterator[Point]:
+def what_if(question: WhatIf, columns: EventColumns, grid: Sequence[Mapping[str, str]]) -> Iterator[Point]:
     """Compute the figures of every point, each from a plan as a worker would make it.
 
     Args:
@@ -508,7 +508,7 @@ def what_if(question: Question, columns: EventColumns, grid: Sequence[Mapping[st
         yield replace(point, settings=settings, lasts_ms=reach, period_ms=period.length_ms)
 
 
-def planned(question: Question, settings: Mapping[str, str]) -> Plan:
+def planned(question: WhatIf, settings: Mapping[str, str]) -> Plan:
     """Return the plan of a point.
 
     Raises:
@@ -533,7 +533,7 @@ def best(found: Sequence[Point], goal: Goal, most_error: float) -> Point | None:
     return max(allowed, key=lambda one: (one[2], -one[1]), default=(None,))[0]
 
 
-def changed_file(text: str, question: Question, settings: Mapping[str, str]) -> str:
+def changed_file(text: str, question: WhatIf, settings: Mapping[str, str]) -> str:
     """Return the text of a configuration with the settings of a point; comments and everything else stay.
 
     Args:

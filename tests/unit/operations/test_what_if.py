@@ -24,7 +24,7 @@ from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import (
     EventColumns,
     Point,
-    Question,
+    WhatIf,
     best,
     chances_of_top_k,
     changed_file,
@@ -34,7 +34,8 @@ from stream_dp.operations.what_if import (
     shown_at_least,
     what_if,
 )
-from stream_dp.testing import Event, SourceWriter, count_script, plan_from
+from stream_dp.testing import Event, SourceWriter, plan_from
+from tests.support.oracle import count_script
 from tests.support.visits import configuration
 
 MINUTE = 60_000
@@ -248,7 +249,7 @@ COUNTS = {"tea": 90, "coffee": 60, "cocoa": 30, "mate": 12, "juice": 5, "milk": 
 WEEK_MS = 7 * 86_400_000
 
 
-def shop(folder: Path, kind: str, *changes: tuple[str, str]) -> tuple[Path, Question, EventColumns]:
+def shop(folder: Path, kind: str, *changes: tuple[str, str]) -> tuple[Path, WhatIf, EventColumns]:
     """A shop with a week in which users had one product each, and five more bought all."""
     file = folder / "shop.yaml"
     text = SHOP.replace("KIND", kind)
@@ -263,7 +264,7 @@ def shop(folder: Path, kind: str, *changes: tuple[str, str]) -> tuple[Path, Ques
     ]
     events += [Event(f"all{number}", name, start + 1000) for number in range(5) for name in reversed(COUNTS)]
     columns, until = columns_of(plan, folder, events, start + WEEK_MS)
-    return file, Question(plan, "products", "staff", until), columns
+    return file, WhatIf(plan, "products", "staff", until), columns
 
 
 def quantile(chances: dict[float, Fraction], share: Fraction) -> float:
@@ -295,7 +296,7 @@ USERS = {name: users + 5 for name, users in COUNTS.items()}
 BOUNDED = {name: users + 5 * (name in ("milk", "juice")) for name, users in COUNTS.items()}
 
 
-def of_noise(question: Question) -> Fraction:
+def of_noise(question: WhatIf) -> Fraction:
     return Fraction(question.plan.views["products"].levels[1].threshold, 1 << 64)
 
 

@@ -1,0 +1,127 @@
+"""`stream-dp init`: a first file from events and answers, which plans as it stands and pays for every window."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from stream_dp.config.planner import load_plan
+from stream_dp.config.shares import asked
+from stream_dp.errors import BrokerError
+from stream_dp.operations.events_file import Row
+from stream_dp.operations.first_file import Answers, first_file, guess, topic_rows
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from tests.support.published import Call
+
+DAY_MS = 86_400_000
+ORDERS = [("customer", "product", "at")] + [
+    (f"c{user}", ("tea", "coffee")[user % 2], f"2024-01-{day:02}T12:00:00Z")
+    for day in range(1, 29)
+    for user in range(9)
+]
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "Web_orders.csv"
+    file.write_text("".join(",".join(row) + "\n" for row in ORDERS), encoding="utf-8")
+    return file
+
+
+def test_a_file_that_is_written_plans_and_pays_for_every_window_of_a_period(orders: Path, call: Call) -> None:
+    said = call("init", orders.name, "--yes", "--epsilon", "20", "--window", "1w", "--items-per-user", "2")
+    assert (said.code, said.out.splitlines()[0]) == (0, "Wrote web-orders.yaml. Next:")
+    plan = load_plan(orders.with_name("web-orders.yaml"), {})
+    (view,) = plan.views.values()
+    assert (view.source.user_field, view.item_field, view.source.time_field) == ("customer", "product", "at")
+    assert (view.source.time_unit, view.window.clock, view.window.first_ms) == ("iso", "event", 1_704_067_200_000)
+    assert (view.items_per_user, [level.name for level in view.levels]) == (2, ["overview", "detailed"])
+    assert asked(view, view.ledger.periods.longest) <= view.ledger.budget
+    assert call("check", "web-orders.yaml").code == 0
+
+
+def test_what_it_asks_is_answered_from_the_keyboard(orders: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("product\nbuyers of teas\ncustomer\n\n1w\n1w\nshop\n8\n\n"))
+    said = call("init", orders.name)
+    assert said.code == 0, said.err
+    assert "Columns: customer, product, at" in said.out
+    (view,) = load_plan(orders.with_name("shop.yaml"), {}).views.values()
+    assert (view.source.user_field, view.item_field, view.ledger.population) == (
+        "product",
+        "customer",
+        "buyers of teas",
+    )
+    assert (view.ledger.total.epsilon, view.items_per_user) == (8, 3)
+
+
+def test_a_file_that_is_there_stays_and_a_column_that_is_not_there_is_named(orders: Path, call: Call) -> None:
+    orders.with_name("web-orders.yaml").write_text("mine", encoding="utf-8")
+    assert "web-orders.yaml exists" in call("init", orders.name, "--yes").err
+    assert orders.with_name("web-orders.yaml").read_text(encoding="utf-8") == "mine"
+    said = call("init", orders.name, "--yes", "--user", "costumer", "--out", "other.yaml")
+    assert (said.code, "there is no column 'costumer'" in said.err) == (2, True)
+    assert call("init").code == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([{"user_id": "7", "page": "/a", "ts": "1700000000"}], ("user_id", "page", "ts", "s")),
+        ([{"page": "/a", "time": 1_700_000_000_000, "who": one} for one in "abc"], ("who", "page", "time", "ms")),
+        (
+            [{"date": f"2024-02-0{day}", "flight": f"LH{day}", "tail": "D-1"} for day in (1, 2)],
+            ("flight", "tail", "date", "iso"),
+        ),
+        ([None, {"user": "a", "page": "x"}], ("user", "page", "", "ms")),
+    ],
+)
+def test_columns_are_guessed_by_their_names_and_values(rows: list[Row | None], found: tuple[str, ...]) -> None:
+    one = guess(rows)
+    assert (one.user, one.item, one.time, one.time_unit) == found
+
+
+def answers(**changes: object) -> Answers:
+    usual = {
+        **{"name": "shop", "broker": "127.0.0.1:9092", "topic": "orders", "partitions": 2, "population": "users: all"},
+        **{"user": 'us"er', "item": "page: #1", "time": "", "time_unit": "ms", "start_ms": None, "is_history": False},
+        **{"window": "1d", "period": "4w", "epsilon": "4", "delta": "1e-5", "items_per_user": 2},
+    }
+    return Answers(**(usual | changes))  # type: ignore[arg-type]
+
+
+def test_names_of_any_kind_are_written_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(first_file(answers()), encoding="utf-8")
+    (view,) = load_plan(tmp_path / "shop.yaml", {}).views.values()
+    assert (view.source.user_field, view.item_field, view.ledger.population) == ('us"er', "page: #1", "users: all")
+
+
+@pytest.mark.parametrize(("window", "pooled"), [("1d", True), ("4w", False)])
+def test_the_pool_is_taken_where_it_affords_more(tmp_path: Path, window: str, *, pooled: bool) -> None:
+    (tmp_path / "shop.yaml").write_text(first_file(answers(window=window)), encoding="utf-8")
+    (view,) = load_plan(tmp_path / "shop.yaml", {}).views.values()
+    assert (view.ledger.pool is not None) == pooled
+    assert view.affords is not None
+    if not pooled:
+        assert view.affords == 4
+    else:
+        assert view.affords > Fraction(4, 28)
+
+
+def test_the_newest_records_of_a_topic_are_looked_at() -> None:
+    log = MemoryLog()
+    log.create("orders", 2)
+    for number in range(3):
+        log.append("orders", number % 2, b"u%d" % number, json.dumps({"page": f"/{number}"}).encode())
+    log.append("orders", 0, b"u", b"\xff no json")
+    log.append("orders", 1, b"u", None)
+    client = MemoryClient(log)
+    rows, partitions = asyncio.run(topic_rows(client, "orders"))
+    assert (sorted(row["page"] for row in rows if row), rows.count(None), partitions) == (["/0", "/1", "/2"], 2, 2)
+    with pytest.raises(BrokerError, match="there is no topic visits"):
+        asyncio.run(topic_rows(client, "visits"))
