@@ -57,7 +57,7 @@ def test_what_it_asks_is_answered_from_the_keyboard(orders: Path, call: Call, mo
         "customer",
         "buyers of teas",
     )
-    assert (view.ledger.total.epsilon, view.items_per_user) == (8, 3)
+    assert (view.ledger.total.epsilon, view.items_per_user) == (Fraction(8), 3)
 
 
 def test_a_file_that_is_there_stays_and_a_column_that_is_not_there_is_named(orders: Path, call: Call) -> None:
