@@ -166,9 +166,9 @@ class SubsetPlan(ListedPlan):
         elif missed is not None:
             words = []
             if p.gamma > 0:
-                words.append(f"no key is shown that lies {_short(missed / p.gamma)} users below the k-th")
+                words.append(f"no key is shown that lies {_short(Fraction(missed, p.gamma))} users below the k-th")
             if p.gamma < 1:
-                words.append(f"none is missing that lies {_short(missed / (1 - p.gamma))} above it")
+                words.append(f"none is missing that lies {_short(Fraction(missed, 1 - p.gamma))} above it")
             yield f"In 95 % of the windows {', and '.join(words)}."
         if self.critical is not None:
             if self.feasible:
