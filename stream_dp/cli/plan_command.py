@@ -27,7 +27,7 @@ from stream_dp.operations.what_if import (
     EventColumns,
     Goal,
     Point,
-    WhatIf,
+    Subject,
     best,
     changed_file,
     check_kind,
@@ -142,8 +142,8 @@ def plan(
         read = open_past_events(loaded, history, FeedOptions(**given), one.source.name, columns.take)
     for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
         err.print(line, markup=False, soft_wrap=True)
-    question = WhatIf(loaded, one.name, audience, read.until_ms)
-    computed = what_if(question, columns, settings)
+    subject = Subject(loaded, one.name, audience, read.until_ms)
+    computed = what_if(subject, columns, settings)
     found = list(track(computed, "settings", len(settings), console=err, transient=True, disable=not err.is_terminal))
     chosen = best(found, goal, most_error)
     if wanted.as_json:
@@ -155,7 +155,7 @@ def plan(
     if wanted.write is not None:
         if chosen is None:
             raise StateError("no setting meets the goal, so nothing is written; change --goal or --error")
-        text = changed_file(file.read_text(encoding="utf-8"), question, chosen.settings)
+        text = changed_file(file.read_text(encoding="utf-8"), subject, chosen.settings)
         wanted.write.write_text(text, encoding="utf-8")
         err.print(f"{wanted.write}: {_words(chosen.settings)}", markup=False, soft_wrap=True)
 

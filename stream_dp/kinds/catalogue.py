@@ -22,7 +22,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
 from stream_dp.kinds.fields import Section
-from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ViewBasis, largest_first
+from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, Showing, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
 from stream_dp.kinds.sealing import (
     SealedTable,
@@ -94,6 +94,11 @@ class CataloguePlan(ListedPlan):
         listed = ListedIn(version=table.payload.decode(), keys=len(table.items))
         return {"catalogue": listed, "items": largest_first(zip(table.items, sums, strict=True))}
 
+    @property
+    def showing(self) -> Showing | None:
+        """All keys of the list, where it is fixed."""
+        return None if self.listed is None else Showing(listed=self.listed)
+
     def explain(self, keys_at_worst: str) -> Explanation:
         """Size of the list, or the place where it is; the details are `list_details`."""
         return Explanation(
@@ -132,6 +137,10 @@ class StrictCataloguePlan(CataloguePlan):
         digest = exact_digest({item.encode(): count for item, count in exact.items()}, sealing)
         noisy = basic_histogram(self.table, exact.values(), sealing.bits(b"noise"))
         return SealedTable(digest, list(exact), noisy, listed.version.encode())
+
+    @property
+    def showing(self) -> None:
+        """None: counts are cut off."""
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """The list, and what is peculiar to noise in a public number of bits.

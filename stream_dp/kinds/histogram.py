@@ -27,7 +27,7 @@ from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
 from stream_dp.histograms.key_space import KeySpace
 from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
 from stream_dp.kinds.fields import DiscoveryDelta, Section
-from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first
+from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import Counts
 from stream_dp.kinds.sealing import (
     CONFIDENCE,
@@ -114,6 +114,11 @@ class HistogramPlan(KindPlan):
             for level, least in zip(self.levels, self.minimum_counts, strict=True)
         )
 
+    @property
+    def showing(self) -> Showing | None:
+        """Keys by their noisy counts."""
+        return Showing(least=self.minimum_counts)
+
     def explain(self, keys_at_worst: str) -> Explanation:
         """Delta, and from which count on keys are shown.
 
@@ -176,6 +181,10 @@ class StrictHistogramPlan(HistogramPlan):
         rows = zip((key for key, _ in kept), noisy, strict=False)  # the noise of no key is left over
         shown = [(_KEYS.key(key).decode(), value) for key, value in rows if value >= self.minimum_counts[0]]
         return SealedTable(exact_digest(named, sealing), [item for item, _ in shown], [value for _, value in shown])
+
+    @property
+    def showing(self) -> None:
+        """None: counts are cut off, and keys are left out."""
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Delta, the minimum count, and what is peculiar to noise in a public number of bits.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,6 +55,27 @@ class Explanation(BaseModel):
         {}, description="Further columns of the table of levels, a cell for each level."
     )
     details: dict[str, Any] = Field(description="The numbers of the kind; `explain` of each says which.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """The rule by which a kind shows keys, for forecasts: by their noisy counts, by a list, or by draws.
+
+    Attributes:
+        least: by level, the smallest noisy count that is shown; empty where counts do not decide.
+        listed: the list, all of which is shown; None where there is none.
+        k: the most keys that are drawn, with Gumbel noise; None where none are.
+        kbar: how many of the largest counts are candidates.
+        epsilon: of a draw.
+        margin: how far a key must be above the count behind the candidates to be drawn as often as not.
+    """
+
+    least: tuple[int, ...] = ()
+    listed: PublicKeys | None = None
+    k: int | None = None
+    kbar: int = 0
+    epsilon: Fraction = Fraction(0)
+    margin: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +210,11 @@ class KindPlan(ABC):
     def least_shown(self, level: int) -> int | None:
         """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""
         return self.limits(level).get("minimum_count")
+
+    @property
+    def showing(self) -> Showing | None:
+        """The rule by which keys are shown; None where it is none that can be forecast."""
+        return None
 
     def limits(self, level: int) -> Mapping[str, int]:
         """Return the fields of a record that say how to read a shown count, and follow from the level alone."""

@@ -20,7 +20,7 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import DiscoveryDelta, Epsilon, Section
-from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis
+from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis
 from stream_dp.kinds.public_lists import Counts, KeyList, ListField, PublicKeys, fixed_list
 from stream_dp.kinds.sealing import SealedTable, Sealing, noise_levels, seal_table
 from stream_dp.records.by_kind import Mechanism, RankedCount
@@ -289,6 +289,14 @@ class TopKPlan(KindPlan):
             "selection": None if mechanism == "gumbel" else mechanism,
             "items": tuple(RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in ranked),
         }
+
+    @property
+    def showing(self) -> Showing | None:
+        """The keys that are drawn, of the mechanism without further conditions."""
+        chosen = self.selection
+        if chosen.mechanism != "gumbel" or chosen.kbar is None or chosen.margin is None:
+            return None
+        return Showing(k=chosen.k, kbar=chosen.kbar, epsilon=chosen.epsilon, margin=chosen.margin)
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Explain the choice of keys, and its accuracy.

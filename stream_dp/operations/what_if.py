@@ -23,9 +23,7 @@ from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import Shares, lasts_ms
 from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
-from stream_dp.kinds.catalogue import CataloguePlan, StrictCataloguePlan
-from stream_dp.kinds.histogram import HistogramPlan, StrictHistogramPlan
-from stream_dp.kinds.topk import TopKPlan
+from stream_dp.kinds.kind import Showing
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.operations.settings import tuned
 from stream_dp.windows.events import Decoded
@@ -302,32 +300,30 @@ def _fewer_others(chances: Floats, k: int) -> Floats:
 
 def _evaluated(view: ViewPlan, level: int, counted: WindowCounts, items: Sequence[str]) -> Point:
     """Return the expected figures of a plan of a view, without its settings and its budget."""
-    kind, counts = view.kind, counted.bounded(view.items_per_user)
-    ratio, windows = float(noise_parameter(kind.levels[level].threshold)), counted.windows
+    showing, counts = check_kind(view), counted.bounded(view.items_per_user)
+    ratio, windows = float(noise_parameter(view.levels[level].threshold)), counted.windows
     k, least, extra, shown_from = RECALL_KEYS, -math.inf, 0.0, None
     cells = np.flatnonzero(counts)
-    if isinstance(kind, HistogramPlan):
-        least = shown_from = kind.minimum_counts[level]
+    if showing.least:
+        least = shown_from = showing.least[level]
         chance = shown_at_least(counts[cells], ratio, least)
-    elif isinstance(kind, CataloguePlan):
-        listed = kind.domain({})
+    elif (listed := showing.listed) is not None:
         cells = np.flatnonzero(np.array([name in listed for name in items], bool)[counted.item])
         chance = np.ones(len(cells))
         extra = listed.size * windows - len(cells)
     else:
-        assert isinstance(kind, TopKPlan)  # noqa: S101 - `check_kind`
-        k, sample = kind.selection.k, np.unique(np.linspace(0, windows - 1, min(windows, SAMPLED_WINDOWS)).astype(int))
-        found = [_top_k_of(kind, counted, counts, at) for at in sample]
+        k, sample = showing.k or 0, np.unique(np.linspace(0, windows - 1, min(windows, SAMPLED_WINDOWS)).astype(int))
+        found = [_top_k_of(showing, counted, counts, at) for at in sample]
         cells = np.concatenate([where for where, _, _ in found])
         chance = np.concatenate([one for _, one, _ in found])
         shown_from, windows = math.ceil(np.median([bottom for _, _, bottom in found])), len(sample)
     place = counted.place[cells]
     is_top = place < k
-    true = chance.sum() if not isinstance(kind, TopKPlan) else chance[is_top].sum()
+    true = chance.sum() if showing.k is None else chance[is_top].sum()
     tops = np.bincount(counted.window[counted.place < k], minlength=counted.windows)
     top_shown = np.bincount(counted.window[cells[is_top]], chance[is_top], minlength=counted.windows)
     looked_at = np.bincount(counted.window[cells], minlength=counted.windows) > 0
-    if not isinstance(kind, TopKPlan):
+    if showing.k is None:
         looked_at = tops > 0
     shown = _Shown(chance, counts[cells], counted.users[cells], ratio, least)
     error, noise, bias = _errors(shown)
@@ -345,17 +341,15 @@ def _evaluated(view: ViewPlan, level: int, counted: WindowCounts, items: Sequenc
     )
 
 
-def _top_k_of(kind: TopKPlan, counted: WindowCounts, counts: Ints, window: int) -> tuple[Ints, Floats, float]:
+def _top_k_of(showing: Showing, counted: WindowCounts, counts: Ints, window: int) -> tuple[Ints, Floats, float]:
     """Return the candidates of a window, their chances, and the count that is shown half of the time."""
-    chosen = kind.selection
-    kbar, margin = chosen.kbar or 0, float(chosen.margin or 0)
     low, high = np.searchsorted(counted.window, [window, window + 1])
     cells = low + np.argsort(-counts[low:high], kind="stable")
     cells = cells[counts[cells] > 0]
-    following = int(counts[cells[kbar]]) if len(cells) > kbar else 0
-    bottom = following + margin
-    cells = cells[:kbar]
-    return cells, chances_of_top_k(counts[cells], float(chosen.epsilon), bottom, chosen.k), bottom
+    following = int(counts[cells[showing.kbar]]) if len(cells) > showing.kbar else 0
+    bottom = following + float(showing.margin)
+    cells = cells[: showing.kbar]
+    return cells, chances_of_top_k(counts[cells], float(showing.epsilon), bottom, showing.k or 0), bottom
 
 
 Quantiles = tuple[float, float] | None
@@ -409,23 +403,20 @@ def _quantiles(chance_of: Callable[[float], float]) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def check_kind(view: ViewPlan) -> None:
-    """Check that the accuracy of a view can be computed.
+def check_kind(view: ViewPlan) -> Showing:
+    """Check that the accuracy of a view can be computed; return how it shows keys.
 
     Raises:
-        ConfigError: it has another kind or mechanism, or its list is in a topic.
+        ConfigError: it cannot.
     """
-    kind, path = view.kind, f"views.{view.name}.kind"
-    if isinstance(kind, StrictCataloguePlan | StrictHistogramPlan):
-        raise ConfigError("a strict view cannot be planned; use `stream-dp replay`", path)
-    if kind.topics:
-        raise ConfigError(f"its list is in topic {kind.topics[0]}, which is not read", path)
-    if isinstance(kind, TopKPlan) and kind.selection.mechanism != "gumbel":
-        words = f"a topk with mechanism {kind.selection.mechanism} cannot be planned; use `stream-dp replay`"
-        raise ConfigError(words, path)
-    if not isinstance(kind, HistogramPlan | CataloguePlan | TopKPlan):
-        words = f"a {kind.name} cannot be planned, only histogram, catalogue and topk; use `stream-dp replay`"
-        raise ConfigError(words, path)
+    showing = view.kind.showing
+    if showing is None:
+        raise ConfigError(
+            f"a {view.kind.name} with these settings cannot be planned: only histogram and catalogue without strict, "
+            "with lists in the file, and topk with mechanism gumbel; use `stream-dp replay`",
+            f"views.{view.name}.kind",
+        )
+    return showing
 
 
 def assignments(view: ViewPlan, level: str, settings: Mapping[str, str]) -> list[str]:
@@ -452,8 +443,8 @@ def points(grid: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
-    """Subject of a grid: a view, read by an audience.
+class Subject:
+    """Subject of a grid: a view, as an audience reads it.
 
     Attributes:
         plan: of the file.
@@ -474,11 +465,11 @@ class WhatIf:
         return view.levels[view.audiences[self.audience]].name
 
 
-def what_if(question: WhatIf, columns: EventColumns, grid: Sequence[Mapping[str, str]]) -> Iterator[Point]:
+def what_if(subject: Subject, columns: EventColumns, grid: Sequence[Mapping[str, str]]) -> Iterator[Point]:
     """Compute the figures of every point, each from a plan as a worker would make it.
 
     Args:
-        question: about what.
+        subject: the view.
         columns: of the view.
         grid: the settings of every point.
 
@@ -488,17 +479,17 @@ def what_if(question: WhatIf, columns: EventColumns, grid: Sequence[Mapping[str,
     items, counted = columns.items, dict[object, WindowCounts]()
     for settings in grid:
         try:
-            plan = planned(question, settings)
-            view = plan.views[question.view]
+            plan = planned(subject, settings)
+            view = plan.views[subject.view]
             check_kind(view)
             key = view.windows, view.window.first_ms, view.window.grace_ms
             if key not in counted:
-                counted[key] = count_windows(columns, view, question.until_ms)
+                counted[key] = count_windows(columns, view, subject.until_ms)
             if not counted[key].windows:
                 raise ConfigError(
                     "no window is over at the end of the history; give a later --until, or shorter windows"
                 )
-            point = _evaluated(view, view.audiences[question.audience], counted[key], items)
+            point = _evaluated(view, view.audiences[subject.audience], counted[key], items)
         except ConfigError as error:
             yield Point(settings, str(error.faults[0]))
             continue
@@ -508,14 +499,14 @@ def what_if(question: WhatIf, columns: EventColumns, grid: Sequence[Mapping[str,
         yield replace(point, settings=settings, lasts_ms=reach, period_ms=period.length_ms)
 
 
-def planned(question: WhatIf, settings: Mapping[str, str]) -> Plan:
+def planned(subject: Subject, settings: Mapping[str, str]) -> Plan:
     """Return the plan of a point.
 
     Raises:
         ConfigError: the settings are no valid configuration.
     """
-    view = question.plan.views[question.view]
-    return tuned(question.plan, question.view, assignments(view, question.level, settings))
+    view = subject.plan.views[subject.view]
+    return tuned(subject.plan, subject.view, assignments(view, subject.level, settings))
 
 
 def best(found: Sequence[Point], goal: Goal, most_error: float) -> Point | None:
@@ -533,25 +524,25 @@ def best(found: Sequence[Point], goal: Goal, most_error: float) -> Point | None:
     return max(allowed, key=lambda one: (one[2], -one[1]), default=(None,))[0]
 
 
-def changed_file(text: str, question: WhatIf, settings: Mapping[str, str]) -> str:
+def changed_file(text: str, subject: Subject, settings: Mapping[str, str]) -> str:
     """Return the text of a configuration with the settings of a point; comments and everything else stay.
 
     Args:
         text: of the file that the plan was made from.
-        question: about what.
+        subject: the view.
         settings: of the point.
 
     Raises:
         ConfigError: the settings are no valid configuration.
         StateError: the text cannot be changed in place.
     """
-    wanted = planned(question, settings)
+    wanted = planned(subject, settings)
     for key in settings:
-        place: tuple[str | int, ...] = ("views", question.view, *ALIASES.get(key, key).split("."))
+        place: tuple[str | int, ...] = ("views", subject.view, *ALIASES.get(key, key).split("."))
         if key == "epsilon":
-            ladder = wanted.raw["views"][question.view]["ladder"]
+            ladder = wanted.raw["views"][subject.view]["ladder"]
             levels = [one["level"] for one in wanted.raw["ladders"][ladder]]
-            place = "ladders", ladder, levels.index(question.level), "epsilon"
+            place = "ladders", ladder, levels.index(subject.level), "epsilon"
         value: Any = wanted.raw
         for part in place:
             value = value[part]

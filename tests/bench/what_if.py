@@ -18,7 +18,7 @@ from rich.table import Table
 from stream_dp.config.planner import load_plan
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_events import open_past_events
-from stream_dp.operations.what_if import EventColumns, WhatIf, points, what_if
+from stream_dp.operations.what_if import EventColumns, Subject, points, what_if
 from tests.bench.figures import show
 
 EVENTS, USERS, ITEMS, DAYS = 1_000_000, 100_000, 20_000, 30
@@ -80,7 +80,7 @@ def measure(kind: str, events: int) -> Figure:
         columns = EventColumns(plan.views["pages"], [*plan.views])
         read = open_past_events(plan, history, FeedOptions(), None, columns.take)
         middle = time.process_time()
-        found = [*what_if(WhatIf(plan, "pages", "public", read.until_ms), columns, points(GRID))]
+        found = [*what_if(Subject(plan, "pages", "public", read.until_ms), columns, points(GRID))]
         return Figure(kind, events, len(found), middle - began, time.process_time() - middle)
 
 

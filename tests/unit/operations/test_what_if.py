@@ -24,7 +24,7 @@ from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import (
     EventColumns,
     Point,
-    WhatIf,
+    Subject,
     best,
     chances_of_top_k,
     changed_file,
@@ -249,7 +249,7 @@ COUNTS = {"tea": 90, "coffee": 60, "cocoa": 30, "mate": 12, "juice": 5, "milk": 
 WEEK_MS = 7 * 86_400_000
 
 
-def shop(folder: Path, kind: str, *changes: tuple[str, str]) -> tuple[Path, WhatIf, EventColumns]:
+def shop(folder: Path, kind: str, *changes: tuple[str, str]) -> tuple[Path, Subject, EventColumns]:
     """A shop with a week in which users had one product each, and five more bought all."""
     file = folder / "shop.yaml"
     text = SHOP.replace("KIND", kind)
@@ -264,7 +264,7 @@ def shop(folder: Path, kind: str, *changes: tuple[str, str]) -> tuple[Path, What
     ]
     events += [Event(f"all{number}", name, start + 1000) for number in range(5) for name in reversed(COUNTS)]
     columns, until = columns_of(plan, folder, events, start + WEEK_MS)
-    return file, WhatIf(plan, "products", "staff", until), columns
+    return file, Subject(plan, "products", "staff", until), columns
 
 
 def quantile(chances: dict[float, Fraction], share: Fraction) -> float:
@@ -296,8 +296,8 @@ USERS = {name: users + 5 for name, users in COUNTS.items()}
 BOUNDED = {name: users + 5 * (name in ("milk", "juice")) for name, users in COUNTS.items()}
 
 
-def of_noise(question: WhatIf) -> Fraction:
-    return Fraction(question.plan.views["products"].levels[1].threshold, 1 << 64)
+def of_noise(subject: Subject) -> Fraction:
+    return Fraction(subject.plan.views["products"].levels[1].threshold, 1 << 64)
 
 
 def assert_errors(point: Point, rows: Sequence[tuple[int, int, float]], ratio: Fraction, least: int) -> None:
@@ -307,11 +307,11 @@ def assert_errors(point: Point, rows: Sequence[tuple[int, int, float]], ratio: F
 
 
 def test_a_histogram_is_what_enumeration_says(tmp_path: Path) -> None:
-    _, question, columns = shop(tmp_path, HISTOGRAM)
+    _, subject, columns = shop(tmp_path, HISTOGRAM)
 
-    (point,) = what_if(question, columns, points({}))
+    (point,) = what_if(subject, columns, points({}))
 
-    least, ratio = question.plan.views["products"].kind.least_shown(1), of_noise(question)
+    least, ratio = subject.plan.views["products"].kind.least_shown(1), of_noise(subject)
     assert least is not None
     chance = {
         name: float(sum(mass(ratio, noise) for noise in range(max(least - count, -REACH), REACH)))
@@ -325,36 +325,36 @@ def test_a_histogram_is_what_enumeration_says(tmp_path: Path) -> None:
 
 
 def test_a_catalogue_is_what_enumeration_says(tmp_path: Path) -> None:
-    _, question, columns = shop(tmp_path, CATALOGUE)
+    _, subject, columns = shop(tmp_path, CATALOGUE)
 
-    (point,) = what_if(question, columns, points({}))
+    (point,) = what_if(subject, columns, points({}))
 
     assert (point.true_keys, point.false_keys, point.shown_from) == (2, 1, None)
     assert point.recall == pytest.approx(2 / 6)
-    assert_errors(point, [(USERS[name], BOUNDED[name], 1) for name in ("tea", "mate")], of_noise(question), -REACH)
+    assert_errors(point, [(USERS[name], BOUNDED[name], 1) for name in ("tea", "mate")], of_noise(subject), -REACH)
 
 
 def test_a_top_k_is_what_enumeration_says(tmp_path: Path) -> None:
-    _, question, columns = shop(tmp_path, TOPK)
+    _, subject, columns = shop(tmp_path, TOPK)
 
-    (point,) = what_if(question, columns, points({}))
+    (point,) = what_if(subject, columns, points({}))
 
     names = ["tea", "coffee", "cocoa", "mate"]
-    margin = question.plan.views["products"].kind.selection.margin  # type: ignore[attr-defined]
+    margin = subject.plan.views["products"].kind.selection.margin  # type: ignore[attr-defined]
     chances = enumerated([BOUNDED[name] for name in names], 1 / 8, BOUNDED["juice"] + float(margin), 2)
     assert point.shown_from == -(-(BOUNDED["juice"] + margin) // 1)
     assert point.true_keys == pytest.approx(chances[0] + chances[1], abs=1e-6)
     assert point.false_keys == pytest.approx(chances[2] + chances[3], abs=1e-6)
     assert point.recall == pytest.approx((chances[0] + chances[1]) / 2, abs=1e-6)
     rows = [(USERS[name], BOUNDED[name], chance) for name, chance in zip(names, chances, strict=True)]
-    assert_errors(point, rows, of_noise(question), -REACH)
+    assert_errors(point, rows, of_noise(subject), -REACH)
 
 
 def test_a_grid_has_plans_of_the_product_and_reasons(tmp_path: Path) -> None:
-    _, question, columns = shop(tmp_path, HISTOGRAM)
+    _, subject, columns = shop(tmp_path, HISTOGRAM)
     grid = points({"epsilon": ["1/16", "1", "4", "8"], "window": ["1d", "1w"], "items_per_user": ["1", "2"]})
 
-    found = {tuple(one.settings.values()): one for one in what_if(question, columns, grid)}
+    found = {tuple(one.settings.values()): one for one in what_if(subject, columns, grid)}
 
     assert len(found) == 16
     assert "must rise" in found["1/16", "1d", "1"].reason or "above" in found["1/16", "1d", "1"].reason
@@ -379,16 +379,16 @@ def test_a_grid_has_plans_of_the_product_and_reasons(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [HISTOGRAM, TOPK, CATALOGUE])
 def test_a_history_without_a_whole_window_has_a_reason(tmp_path: Path, kind: str) -> None:
-    _, question, columns = shop(tmp_path, kind)
+    _, subject, columns = shop(tmp_path, kind)
 
-    (point,) = what_if(question, columns, points({"window": ["4w"]}))
+    (point,) = what_if(subject, columns, points({"window": ["4w"]}))
 
     assert "no window is over at the end of the history" in point.reason
     assert best([point], "true-keys", 1) is None
 
 
 def test_the_written_file_has_the_settings_and_all_comments(tmp_path: Path) -> None:
-    file, question, _ = shop(tmp_path, TOPK)
+    file, subject, _ = shop(tmp_path, TOPK)
     settings = {
         "epsilon": "1/2",
         "window": "2w",
@@ -399,7 +399,7 @@ def test_the_written_file_has_the_settings_and_all_comments(tmp_path: Path) -> N
     }
     text = file.read_text(encoding="utf-8")
 
-    changed = changed_file(text, question, settings)
+    changed = changed_file(text, subject, settings)
 
     gone, come = (set(one.splitlines()) - set(other.splitlines()) for one, other in ((text, changed), (changed, text)))
     assert come == {
@@ -417,21 +417,21 @@ def test_the_written_file_has_the_settings_and_all_comments(tmp_path: Path) -> N
 
 def test_an_alias_is_not_changed_in_place(tmp_path: Path) -> None:
     two = ('    - {level: coarse, epsilon: "1/8"}', '    - {level: coarse, epsilon: &small "1/8"}')
-    file, question, _ = shop(tmp_path, TOPK, two, ('selection: {epsilon: "1/8"', "selection: {epsilon: *small"))
+    file, subject, _ = shop(tmp_path, TOPK, two, ('selection: {epsilon: "1/8"', "selection: {epsilon: *small"))
 
     with pytest.raises(StateError, match="change it by hand"):
-        changed_file(file.read_text(encoding="utf-8"), question, {"selection.epsilon": "1/4"})
+        changed_file(file.read_text(encoding="utf-8"), subject, {"selection.epsilon": "1/4"})
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (HISTOGRAM + "\n    strict: {rows: 100}", "a strict view cannot be planned"),
-        ("kind: catalogue\n    catalogue: {topic: products}", "its list is in topic products"),
-        (TOPK.replace("{epsilon", "{mechanism: strict, epsilon"), "a topk with mechanism strict cannot be planned"),
+        (HISTOGRAM + "\n    strict: {rows: 100}", "a histogram with these settings cannot be planned"),
+        ("kind: catalogue\n    catalogue: {topic: products}", "a catalogue with these settings cannot be planned"),
+        (TOPK.replace("{epsilon", "{mechanism: strict, epsilon"), "a topk with these settings cannot be planned"),
         (
             "kind: gap\n    catalogue: [tea, mate, water]\n    k: 1\n    selection: {epsilon: 1}",
-            "a gap cannot be planned, only",
+            "a gap with these settings cannot be planned: only",
         ),
     ],
 )
