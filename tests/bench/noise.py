@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +23,7 @@ from rich.table import Table
 from stream_dp.exact.bits import SystemBits
 from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise
 from stream_dp.lossless.levels import threshold_for
-from stream_dp.lossless.sealed import read_levels, seal
+from stream_dp.lossless.sealed import WindowNoise, read_levels, seal
 from tests.bench.figures import show
 from tests.support.readings import read_rows_lmr1
 
@@ -69,11 +69,14 @@ def _tasks(keys: int) -> Iterator[Task]:
     yield "addresses", "any", keys, lambda: streams.addresses(list(counts))
     yield "seal, whole", "3", keys, lambda: seal(counts, SEALED, SystemBits())
 
-    def whole(
-        read: Callable[..., object], table: Mapping[bytes, int], thresholds: Sequence[int]
-    ) -> Callable[[], object]:
-        return lambda: read(
-            table, prf_key=bytes(32), window=b"bench", digest=bytes(32), thresholds=thresholds, finest=SEALED
+    noise, digest = WindowNoise(b"bench", bytes(32)), bytes(32)
+
+    def whole(thresholds: Sequence[int]) -> Callable[[], object]:
+        return lambda: read_levels(counts, noise, digest, thresholds=thresholds, finest=SEALED)
+
+    def lmr1(threshold: int) -> Callable[[], object]:
+        return lambda: read_rows_lmr1(
+            few, prf_key=noise.prf_key, window=noise.name, digest=digest, thresholds=[threshold], finest=SEALED
         )
 
     for epsilon in EPSILONS:
@@ -83,10 +86,10 @@ def _tasks(keys: int) -> Iterator[Task]:
         if (opendp := _opendp(epsilon)) is not None:
             yield "draw, OpenDP", name, OPENDP_DRAWS, opendp
         yield "key and level, words", name, keys, partial(bulk_clocks, streams, addresses, level)
-        yield "key and level, whole read", name, keys, whole(read_levels, counts, [level])
-        yield "key and level, whole read, LMR1", name, LMR1_KEYS, whole(read_rows_lmr1, few, [level])
+        yield "key and level, whole read", name, keys, whole([level])
+        yield "key and level, whole read, LMR1", name, LMR1_KEYS, lmr1(level)
     ladder = [threshold_for(epsilon) for epsilon in EPSILONS]
-    yield "key and level, whole read", "all three", len(ladder) * keys, whole(read_levels, counts, ladder)
+    yield "key and level, whole read", "all three", len(ladder) * keys, whole(ladder)
 
 
 def _numpy(epsilon: Fraction, size: int) -> Callable[[], object]:
