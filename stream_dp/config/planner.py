@@ -289,7 +289,7 @@ def _too_small(ledger: str, cost: Cost, budget: Cost) -> str:
 
 def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
     """The ledger must pay for at least one window at the clearances of the start, out of what the view may take."""
-    cost, budget = view.cost(view.planned_level), view.ledger.budget
+    cost, budget = view.planned, view.ledger.budget
     level = view.levels[view.planned_level].name
     one = f"one costs {_listed(cost)} at level {level!r}, and"
     if not cost <= budget:
