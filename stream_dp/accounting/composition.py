@@ -110,13 +110,15 @@ _STEPS = 10**12
 """Costs are rounded up to whole parts of this, so that sums of many keep a small denominator."""
 
 
-def ladder_rho(ratios: Sequence[Fraction], moved: int, shown: Fraction) -> list[Fraction]:
-    """The zCDP of counts that can be read at the levels of a ladder, level by level.
+def ladder_rho(ratios: Sequence[Fraction], moved: int, shown: Fraction) -> list[tuple[Fraction, Fraction]]:
+    """The zCDP of counts at the levels of a ladder: released first, and as a step from a coarser level.
 
-    Attained by the first level: `moved` times e tanh(e/2), with e = ln(1/a). A step to a finer level costs `moved`
-    times e^2 / 2: given the coarser loss, the finer one takes two values 2e apart, so the cumulant K of what is added
-    has K(0) = K(-1) = 0 and K'' <= (2e)^2 / 4, hence K(t) <= (e^2 / 2) t (t + 1). A key that only one of two neighbours
-    has, once it is not shown, adds at most -ln(1 - p) <= p / (1 - p) in place of that.
+    Released first, a level costs `moved` times e tanh(e/2), with e = ln(1/a). All coarser levels are then free, now or
+    later: they are post-processing of it. A step from any coarser levels to it costs `moved` times e^2 / 2, whichever
+    they are and whoever asks for it and why: given what they showed, the loss of the finer one takes two values 2e
+    apart, so the cumulant K of what is added has K(0) = K(-1) = 0 and K'' <= (2e)^2 / 4, hence
+    K(t) <= (e^2 / 2) t (t + 1). A key that only one of two neighbours has, once it is not shown, adds at most
+    -ln(1 - p) <= p / (1 - p) in place of that.
 
     Args:
         ratios: the parameters a of the noise, coarse to fine, so falling.
@@ -124,17 +126,13 @@ def ladder_rho(ratios: Sequence[Fraction], moved: int, shown: Fraction) -> list[
         shown: p, the chance that a key that only one user has is shown at any level; 0 where keys are chosen otherwise.
 
     Returns:
-        For each level what everything up to it costs: rising, rounded up. Between two levels the difference pays for
-        sharpening from one to the other, whoever asks for it and why.
+        For each level what it costs first and what it costs as a step, rounded up. Both rise; the first is the less.
 
     Source: specs/lossless 3.6 and 3.7; the bound on a step as in specs/topk 3.4, tighter mean.
     """
     least = Fraction(shown, 1 - shown)
-    costs: list[Fraction] = []
-    for a in ratios:
-        step = log_up(Fraction(1, a)) ** 2 * Fraction(1, 2) if costs else discrete_laplace_rho(a)
-        costs.append((costs[-1] if costs else 0) + _rounded_up(moved * max(step, least)))
-    return costs
+    costs = ((discrete_laplace_rho(a), log_up(Fraction(1, a)) ** 2 * Fraction(1, 2)) for a in ratios)
+    return [(_rounded_up(moved * max(first, least)), _rounded_up(moved * max(step, least))) for first, step in costs]
 
 
 def _rounded_up(value: Fraction) -> Fraction:

@@ -15,7 +15,7 @@ from stream_dp.cli.command_line import FILE, MOMENT, command_line, run_effective
 from stream_dp.cli.display import DIGITS, table
 from stream_dp.config.file_schema import NO_LEVEL
 from stream_dp.config.plan import ViewPlan
-from stream_dp.control.grant_records import Change, Grant, Scope
+from stream_dp.control.grant_records import Change, Grant, Scope, added
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.operations import grants as operations
 from stream_dp.runtime.clock import wall_clock_ms
@@ -127,29 +127,30 @@ def explained(change: Change, view: ViewPlan, scope: Scope, audience: str) -> st
             return f"{steps}. These windows become no finer. What was published stays in the topic."
         return f"{steps} for windows to come. What was published stays in the topic and becomes no finer."
     if scope.windows == "future":
-        return f"{steps} for windows to come. {_price(change, view, audience)}"
+        return f"{steps} for windows to come. {_price(change, view, audience, scope)}"
     some = "" if scope == Scope(scope.views, scope.windows) else " in the scope"
     kept = format_duration(view.window.retention_ms)
     return (
         f"{steps}. Windows{some} that ended up to {kept} before the newest one are published again. "
-        f"{_price(change, view, audience)}"
+        f"{_price(change, view, audience, scope)}"
     )
 
 
-def _price(change: Change, view: ViewPlan, audience: str) -> str:
+def _price(change: Change, view: ViewPlan, audience: str, scope: Scope) -> str:
     """Return what a grant of a finer level costs, beyond the finest level that another audience starts with."""
-    ledger, difference = view.ledger.name, decimal_up(Fraction(change.difference), DIGITS)
+    ledger, unit = view.ledger.name, "epsilon" if view.ledger.pool is None else "rho"
+    difference = decimal_up(Fraction(change.difference), DIGITS)
     lasting = "See how long it lasts: `stream-dp ledger FILE`."
     others = {name: level for name, level in view.audiences.items() if name != audience}
     names = [level.name for level in view.levels]
     finest = max(others, key=others.__getitem__, default="")
     if not finest or others[finest] <= (names.index(change.before) if change.before in names else -1):
-        return f"Each costs ledger {ledger} epsilon {difference} more. {lasting}"
-    starts = f"{finest} has level {names[others[finest]]} (it starts with that), else epsilon {difference}"
+        return f"Each costs ledger {ledger} {unit} {difference} more. {lasting}"
+    starts = f"{finest} has level {names[others[finest]]} (it starts with that), else {unit} {difference}"
     if others[finest] >= names.index(change.after):
         return f"Each costs ledger {ledger} nothing more if {starts}."
-    less = decimal_up(view.levels[names.index(change.after)].epsilon - view.levels[others[finest]].epsilon, DIGITS)
-    return f"Each costs ledger {ledger} epsilon {less} more if {starts}. {lasting}"
+    less = decimal_up(added(view, names.index(change.after), others[finest], scope), DIGITS)
+    return f"Each costs ledger {ledger} {unit} {less} more if {starts}. {lasting}"
 
 
 @click.command()

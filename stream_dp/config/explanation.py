@@ -59,7 +59,10 @@ class LevelDescription(BaseModel):
     noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
     expected_error: str = Field(description="Mean absolute noise of one count of a window, rounded up.")
     noise_interval_95: int = Field(description="That noise lies in plus or minus this with 95 % at least.")
-    cost: PrivacyCost = Field(description="What one window or pane costs one user at worst, the keys included.")
+    cost: PrivacyCost = Field(
+        description="What one window or pane that is first released at this level costs one user at worst, the keys "
+        "included."
+    )
     windows_afforded: int = Field(description="Windows or panes a period's budget pays for, if the view were alone.")
     audiences: list[str] = Field(description="Who starts at this level.")
 
@@ -120,7 +123,7 @@ class ShareDescription(BaseModel):
 
     view: str
     level: str = Field(description="Finest level that an audience starts with or is unlocked.")
-    cost: PrivacyCost = Field(description="Of one window at that level, at worst.")
+    cost: PrivacyCost = Field(description="Of one window on schedule, at worst.")
     share: str | None = Field(description="What part of the budget it may take. Null: of what others leave.")
     kept: PrivacyCost = Field(description="What no other view may take of a period's budget.")
     windows_asked: int = Field(description="Windows that may fall into one period.")
@@ -265,7 +268,7 @@ def _protection(view: ViewPlan) -> str:
 
 
 def _coalition(view: ViewPlan) -> str:
-    finest, top, most = view.levels[view.planned_level], view.levels[-1], alone(view, -1)
+    finest, top, most = view.levels[view.planned_level], view.levels[-1], alone(view, len(view.levels) - 1)
     cost, unit = alone(view, view.planned_level), view.window.shape.counted_unit
     epsilon, delta = decimal_up(cost.epsilon, COST_DIGITS), decimal_up(cost.delta, COST_DIGITS)
     grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon, COST_DIGITS)}."
@@ -314,7 +317,7 @@ def _parts(ledger: LedgerPlan, pool: PoolPlan, views: Sequence[ViewPlan], whole:
             windows_afforded={
                 view.name: min(getattr(ledger.budget, entry) // each for entry, each in used)
                 for view in views
-                if (used := [use for use in view.cost(view.planned_level).entries() if use[0] in entries])
+                if (used := [use for use in view.planned.entries() if use[0] in entries])
             },
         )
         for name, epsilon, delta, entries in rows
@@ -327,7 +330,7 @@ def _share(view: ViewPlan, shares: Shares) -> ShareDescription:
     return ShareDescription(
         view=view.name,
         level=view.levels[view.planned_level].name,
-        cost=PrivacyCost.spent(view.cost(view.planned_level)),
+        cost=PrivacyCost.spent(view.planned),
         share=None if view.share is None else exact_text(view.share),
         kept=PrivacyCost.left(shares.kept[view.name]),
         windows_asked=windows_in(view, period),
@@ -433,11 +436,17 @@ def _many(number: int, one: str) -> str:
 def unlocked_words(view: ViewPlan, audience: str) -> str:
     """Describe the later levels of an audience, and their cost beyond the start."""
     steps = [f"{view.levels[step.level].name} {format_duration(step.after_ms)}" for step in view.unlocks[audience]]
-    more = view.levels[view.planned_level].epsilon - view.levels[view.start_level].epsilon
+    more = _counts_words(view.unlocks_beyond(view.start_level))
     return (
-        f"{audience} sees {', '.join(steps)} after the end of a window. The ledger reserves the cost of the finest "
-        f"level for every window, epsilon {decimal_up(more)} more than at the start."
+        f"{audience} sees {', '.join(steps)} after the end of a window. The ledger reserves the cost of all unlocks "
+        f"for every window, {more} more than at the start."
     )
+
+
+def _counts_words(cost: Cost) -> str:
+    """Return the cost of counts in words: "epsilon 3", or "rho 8" in a ledger with a pool."""
+    name, value = cost.entries(at_least=1)[-1]
+    return f"{name} {decimal_up(value)}"
 
 
 def sharpening_words(view: ViewPlan) -> str | None:
@@ -446,10 +455,10 @@ def sharpening_words(view: ViewPlan) -> str | None:
     if wanted is None:
         return None
     base, level = view.levels[view.planned_level], view.levels[wanted.level]
-    more = max(level.epsilon - base.epsilon, Fraction(0))
+    more = _counts_words(view.counts(wanted.level, view.planned_level))
     reserve = f"{exact_text(wanted.reserve)} of the budget and " if wanted.reserve else ""
     return (
         f"Every {format_duration(wanted.every_ms)}, leftover budget of ledger {view.ledger.name} sharpens the newest "
-        f"windows of {wanted.audience} to level {level.name}, at epsilon {decimal_up(more)} more per window than "
+        f"windows of {wanted.audience} to level {level.name}, at {more} more per window than "
         f"{base.name}. Reserved: {reserve}the cost of windows to come."
     )

@@ -56,6 +56,13 @@ def present_level(view: ViewPlan, statement: LedgerStatement) -> int:
     return max(levels)
 
 
+def _worst(view: ViewPlan, level: int) -> Cost:
+    """Return the worst-case cost of a window that comes to a present level: as planned, by a grant or sharpened."""
+    if view.sharpen is not None and level == view.sharpen.level:
+        return view.planned + view.counts(level, view.planned_level)
+    return view.planned.most(view.cost(level))
+
+
 def forecast(
     plan: Plan, statement: LedgerStatement, begins: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, Forecast], int]:
@@ -72,7 +79,7 @@ def forecast(
     """
     views = [one for one in plan.views.values() if one.ledger.name == statement.account.name and not one.is_removed]
     levels = [present_level(view, statement) for view in views]
-    costs = [view.cost(level) for view, level in zip(views, levels, strict=True)]
+    costs = [_worst(view, level) for view, level in zip(views, levels, strict=True)]
     starts = [max(_next_start(view, statement), begins.get(view.name, 0)) for view in views]
     owed = [_owed(view, statement) for view in views]
     period, taken = statement.account.period, statement.taken
@@ -134,7 +141,7 @@ def _owed(view: ViewPlan, statement: LedgerStatement) -> Cost:
     shape, period = view.charged.shape, statement.account.period
     first = max(shape.first_from(period.start_ms), view.window.first_younger(max(after), shape.end(last)))
     waiting = Schedule(shape, Tiling.of(Interval(period.start_ms, period.end_ms))).begun(first, shape.next(last))
-    return (view.counts(view.planned_level) - view.counts(view.start_level)) * waiting
+    return view.unlocks_beyond(view.start_level) * waiting
 
 
 _LONG_MS = 7 * DAY_MS
@@ -154,7 +161,7 @@ def covered(view: ViewPlan, count: int) -> int:
     """Return the number of first windows that an unspent ledger pays for, if the view is alone."""
     windows, periods = view.charged, view.ledger.periods
     first_ms = view.window.first_ms or 0
-    affords = view.ledger.budget.fits(view.cost(view.planned_level))
+    affords = view.ledger.budget.fits(view.planned)
     found = in_period = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))
     paid, rest, period = min(found, affords), count - in_period, periods.interval(first_ms)
     if periods.shortest_ms == periods.longest.length_ms:  # every full period has as many of them
@@ -233,7 +240,7 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         count = closed(view, now_ms) if view.name in begin else 0
         if not count:
             continue
-        cost = PrivacyCost.spent(view.cost(view.planned_level) * count)
+        cost = PrivacyCost.spent(view.planned * count)
         began = format_time(view.window.first_ms or 0)
         windows = "1 window is" if count == 1 else f"{count:,} windows are"
         windows += f" {view.window.shape.due_words}"

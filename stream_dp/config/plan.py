@@ -6,7 +6,7 @@ peculiar to the kind of a view is in its `KindPlan`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
@@ -16,6 +16,7 @@ from typing import Any
 from stream_dp.accounting import Cost
 from stream_dp.config.access import Broker, Registry
 from stream_dp.config.file_schema import PartitionerName, ServeConfig, TopicsConfig
+from stream_dp.errors import ParameterError
 from stream_dp.kinds.kind import KindPlan
 from stream_dp.kinds.sealing import NoiseLevel, SealedTable
 from stream_dp.windows.durations import Slots
@@ -370,13 +371,18 @@ class ViewPlan:
 
     @property
     def planned_level(self) -> int:
-        """The finest level that an audience starts with or is unlocked: what the schedule makes a window cost."""
-        return max([self.start_level, *(steps[-1].level for steps in self.unlocks.values() if steps)])
+        """The finest level that an audience starts with or is unlocked."""
+        return max([self.start_level, *self._unlocked])
+
+    @property
+    def _unlocked(self) -> list[int]:
+        """The levels that audiences are unlocked, each once, coarse to fine."""
+        return sorted({step.level for steps in self.unlocks.values() for step in steps})
 
     def scheduled(self, first_ms: int, end_ms: int) -> Cost:
         """Return the worst-case cost, on schedule, of windows that begin at or after `first_ms` and before a time."""
         until_ms = end_ms if self.until_ms is None else min(end_ms, self.until_ms)
-        return self.cost(self.planned_level) * self.charged.begun(first_ms, until_ms)
+        return self.planned * self.charged.begun(first_ms, until_ms)
 
     @property
     def levels(self) -> tuple[NoiseLevel, ...]:
@@ -403,24 +409,71 @@ class ViewPlan:
         """Worst-case cost of showing the keys of a window, whatever the level."""
         return self.kind.keys_at_worst(pooled=self.ledger.pool is not None)
 
-    def counts(self, level: int) -> Cost:
-        """Return the cost per user of one window's counts at `levels[level]`, and any coarser level before it."""
+    def counts(self, level: int, before: int = -1) -> Cost:
+        """Return the cost per user of one window's counts at `levels[level]`.
+
+        Args:
+            level: the level. If it is not finer than `before`, it is free (specs/lossless 3.2).
+            before: the finest level that was charged before; -1: none was. In epsilon the difference is to be paid; in
+                a pool a step, of whatever length (`accounting.composition.ladder_rho`).
+        """
+        if level <= before:
+            return Cost.ZERO
         at = self.levels[level]
         if self.ledger.pool is not None:
-            return Cost(Fraction(0), Fraction(0), rho=at.rho)
-        return Cost(at.epsilon, Fraction(0))
+            return Cost(Fraction(0), Fraction(0), rho=at.rho if before < 0 else at.step_rho)
+        return Cost(at.epsilon if before < 0 else at.epsilon - self.levels[before].epsilon, Fraction(0))
+
+    def steps(self, levels: Iterable[int], before: int = -1) -> Cost:
+        """Return the cost of one window's counts at several levels, one after another; arguments as for `counts`."""
+        cost = Cost.ZERO
+        for level in levels:
+            cost += self.counts(level, before)
+            before = max(before, level)
+        return cost
+
+    def request(self, level: int, had: int) -> Cost:
+        """Return the worst-case cost of an audience's request for a level, by the level that it alone has, -1 for none.
+
+        Others may have a coarser one of the window.
+        """
+        cost = self.counts(level, had)
+        return cost.most(self.counts(level, 0)) if had < 0 else cost
+
+    def unlocks_beyond(self, finest: int) -> Cost:
+        """Return the worst-case cost of a window's scheduled unlocks beyond a level that was charged before."""
+        return self.steps((level for level in self._unlocked if level > finest), finest)
 
     def cost(self, level: int) -> Cost:
-        """Return the worst-case cost per user of a window released at `levels[level]`.
+        """Return the worst-case cost per user of a window that is first released at `levels[level]`.
 
         The counts, and the keys once, whatever the level. Coarser releases of the same window come free
         (specs/lossless 3.2), so this is also what a coalition learns whose finest level it is.
+
+        Raises:
+            ParameterError: there is no such level.
         """
+        if not 0 <= level < len(self.levels):
+            raise ParameterError(f"a window is released at one of {len(self.levels)} levels, not at index {level}")
         return self.counts(level) + self.keys_at_worst
 
+    @property
+    def planned(self) -> Cost:
+        """Worst-case cost per user of a window on schedule: its first release, and every unlock by itself."""
+        return self.cost(self.start_level) + self.unlocks_beyond(self.start_level)
+
+    @property
+    def at_worst(self) -> Cost:
+        """Worst-case cost per user of a window, whatever of it was released and in how many steps."""
+        return self.steps(range(len(self.levels))) + self.keys_at_worst
+
+    def keys_spent(self, table: SealedTable) -> Cost:
+        """Return the cost per user of showing the keys of a sealed window."""
+        return self.kind.keys_spent(table.payload, pooled=self.ledger.pool is not None)
+
     def spent(self, table: SealedTable, level: int) -> Cost:
-        """Return the cost per user of a sealed window's releases if `levels[level]` is the finest of them."""
-        return self.counts(level) + self.kind.keys_spent(table.payload, pooled=self.ledger.pool is not None)
+        """Return the cost per user of a sealed window's first release if `levels[level]` is the finest of it."""
+        return self.counts(level) + self.keys_spent(table)
 
 
 @dataclass(frozen=True)

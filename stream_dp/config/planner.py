@@ -48,7 +48,7 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.rationals import decimal_down
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.kind import KindPlan, ViewBasis
-from stream_dp.kinds.sealing import COARSEST, FINEST, noise_levels
+from stream_dp.kinds.sealing import COARSEST, FINEST, TableLevel, noise_levels, table_rho
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, Slots, format_duration
 
 AFFORDED_DIGITS = 6
@@ -200,16 +200,18 @@ def _planned(
         ladder = [(level.level, level.size * full) for level in levels]
         return KINDS[view.kind].plan(view, ViewBasis(ladder, view.items_per_user, folder, window.shape.totals))
 
+    steps = {name: unlocks_of(sections, view, name) for name in names}
+    unlocks = {name: tuple(Unlock(index[one.level], one.after) for one in some) for name, some in steps.items() if some}
     if _has_shares(sections, view):
         each = _each_window(sections, name, ledger, others, window)
-        kind = plan_kind(_afforded(ledger, each, view.items_per_user))
-        keys = kind.keys_at_worst(pooled=ledger.pool is not None)
-        affords = _afforded(ledger, each, kind.sensitivity, keys)
+        start = max(starts.values())
+        taken = sorted({start, *(one.level for some in unlocks.values() for one in some if one.level > start)})
+        sizes = [levels[at].size for at in taken]
+        kind = plan_kind(_afforded(ledger, each, sizes, view.items_per_user))  # what is asked of it here stays the same
+        affords = _afforded(ledger, each, sizes, kind.sensitivity, kind)
         kind = plan_kind(affords)
     else:
         kind = plan_kind()
-    steps = {name: unlocks_of(sections, view, name) for name in names}
-    unlocks = {name: tuple(Unlock(index[one.level], one.after) for one in some) for name, some in steps.items() if some}
     left = view.sharpen
     sharpen = None if left is None else SharpenPlan(left.audience, index[left.level], left.reserve, left.every)
     planned = ViewPlan(
@@ -262,24 +264,32 @@ def _each_window(
     return whole * Fraction(1, max(1, window.shape.paid.whole_in(period)))
 
 
-def _afforded(ledger: LedgerPlan, each: Cost, moved: int, keys: Cost = Cost.ZERO) -> Fraction:
+def _afforded(
+    ledger: LedgerPlan, each: Cost, sizes: Sequence[Fraction], moved: int, kind: KindPlan | None = None
+) -> Fraction:
     """Return the largest epsilon of the counts of a window that a cost covers, in 6 digits, rounded down.
 
     Args:
         ledger: the ledger.
         each: the cost.
+        sizes: shares of that epsilon that a window takes on schedule, one after another. In a pool they cost more
+            together than the last of them alone.
         moved: how many counts a user moves, each by one.
-        keys: what showing the keys costs; it comes first.
+        kind: says what showing the keys costs, and how noise is charged; None: nothing, as usual.
 
     Raises:
         ConfigError: nothing is left for the counts.
     """
 
     def within(epsilon: Fraction) -> bool:
-        if epsilon < COARSEST * moved:
-            return True
-        return epsilon <= FINEST * moved and noise_levels([("", epsilon)], moved)[0].rho <= rest.rho
+        if kind is not None and isinstance(kind.levels[0], TableLevel):
+            return table_rho(epsilon) <= rest.rho
+        if epsilon * min(sizes) < COARSEST * moved or epsilon > FINEST * moved:
+            return epsilon <= FINEST * moved
+        whole, first, *later = noise_levels([("", epsilon * size) for size in (Fraction(1), *sizes)], moved)
+        return max(whole.rho, first.rho + sum(level.step_rho for level in later)) <= rest.rho
 
+    keys = Cost.ZERO if kind is None else kind.keys_at_worst(pooled=ledger.pool is not None)
     rest = each.most(keys) - keys
     found = largest(within) if ledger.pool is not None else min(rest.epsilon, FINEST * moved)
     if not found or not keys <= each:
@@ -370,7 +380,7 @@ def _too_small(ledger: str, cost: Cost, budget: Cost) -> str:
 
 def _check_affordable(view: ViewPlan, given: Mapping[str, Fraction]) -> None:
     """The ledger must pay for at least one window at the clearances of the start, out of what the view may take."""
-    cost, budget = view.cost(view.planned_level), view.ledger.budget
+    cost, budget = view.planned, view.ledger.budget
     level = view.levels[view.planned_level].name
     one = f"one costs {_listed(cost)} at level {level!r}, and"
     if not cost <= budget:

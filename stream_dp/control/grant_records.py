@@ -221,7 +221,8 @@ class Change:
         before: the level its audience had, of windows to come where the grant is about those; `none` where it had none.
         after: the level it has from then on, or `none`.
         direction: what `after` is beside `before`; `ended` where that is `none`.
-        difference: exact epsilon that `after` costs beyond `before` for one window; "0" unless it is finer.
+        difference: exact epsilon, or rho in a ledger with a pool, that one window at `before` costs more at `after`;
+            "0" unless it is finer.
     """
 
     view: str
@@ -248,7 +249,6 @@ def changes_of(plan: Plan, wanted: Grant, known: Sequence[Order] = (), now_ms: i
 
 def _change(view: ViewPlan, wanted: Grant, known: Sequence[Order]) -> Change:
     names = [NO_LEVEL, *(level.name for level in view.levels)]
-    costs = [Fraction(0), *(level.epsilon for level in view.levels)]
     start = view.audiences[wanted.audience] + 1
     had = [order.level for order in known if _decided(order.scope, wanted.scope, view) and order.level in names]
     # A level that the view's ladder does not have leaves the audience what it had.
@@ -256,8 +256,24 @@ def _change(view: ViewPlan, wanted: Grant, known: Sequence[Order]) -> Change:
     after = names.index(wanted.level) if wanted.level in names else before
     direction: Direction = "finer" if after > before else "coarser" if after < before else "same"
     direction = "ended" if after == 0 else direction
-    difference = costs[after] - costs[before] if after > before else 0
+    difference = added(view, after - 1, before - 1, wanted.scope)
     return Change(view.view, names[before], names[after], direction, str(difference))
+
+
+def added(view: ViewPlan, level: int, before: int, scope: Scope) -> Fraction:
+    """Return what one window costs more at a level, in epsilon or in rho; one to come is released with it at first.
+
+    Args:
+        view: the view.
+        level: index of the level, -1 for none.
+        before: the same of the level that it has without.
+        scope: the windows of the grant.
+    """
+    if level <= before:
+        return Fraction(0)
+    is_first = scope.windows == "future"
+    cost = view.counts(level) - view.counts(before) if is_first else view.counts(level, before)
+    return cost.epsilon + cost.rho
 
 
 def _decided(former: Scope, wanted: Scope, view: ViewPlan) -> bool:

@@ -247,7 +247,7 @@ def _is_dearer(view: ViewPlan, former: ViewPlan | None) -> bool:
     if former is None or former.share is not None:
         return True
     period = view.ledger.periods.longest
-    costs_no_more = view.cost(view.planned_level) <= former.cost(former.planned_level)
+    costs_no_more = view.planned <= former.planned
     return not (costs_no_more and asked(view, period) <= asked(former, period))
 
 

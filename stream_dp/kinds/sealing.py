@@ -50,8 +50,9 @@ class NoiseLevel:
             ln(1/a) times the sensitivity is at most `epsilon`.
         noise_interval: smallest t with Pr[|noise| <= t] >= 95 %, in counts.
         expected_error: E|noise| of one count, exact, in counts.
-        rho: what one window at this level, and at any coarser one before it, costs one user in zCDP
-            (`accounting.ladder`). Charged in place of `epsilon` where the ledger has a part for it.
+        rho: what one window that is released first at this level costs one user in zCDP. Charged in place of `epsilon`
+            where the ledger has a pool.
+        step_rho: the same for a step to it from any coarser level (`accounting.composition.ladder_rho`).
     """
 
     name: str
@@ -60,6 +61,7 @@ class NoiseLevel:
     noise_interval: int
     expected_error: Fraction
     rho: Fraction
+    step_rho: Fraction
 
     def interval_of(self, panes: int) -> int:
         """A t with Pr[|noise| <= t] >= 95 % for a count that is a sum over panes, each with noise of its own."""
@@ -150,7 +152,7 @@ def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)
     ratios = [Fraction(threshold, WORD) for threshold in thresholds]
     rhos = ladder_rho(ratios, sensitivity, shown)
     return tuple(
-        NoiseLevel(name, epsilon, threshold, interval(ratio, CONFIDENCE), mean_absolute(ratio), rho)
+        NoiseLevel(name, epsilon, threshold, interval(ratio, CONFIDENCE), mean_absolute(ratio), *rho)
         for (name, epsilon), threshold, ratio, rho in zip(ladder, thresholds, ratios, rhos, strict=True)
     )
 
@@ -181,7 +183,7 @@ def table_level(ladder: Ladder, sensitivity: int, *, count_bits: int, uniform_bi
     if others:
         words = f"must have one level, not {len(ladder)}: later releases cannot make this noise finer"
         raise ConfigError([Fault("ladder", words)])
-    one = Fraction(epsilon, sensitivity)
+    one, rho = Fraction(epsilon, sensitivity), table_rho(epsilon)
     if not COARSEST <= one <= FINEST:
         raise ConfigError([Fault("ladder", _out_of_bounds(name, epsilon, sensitivity))])
     table = GeometricTable(count_bits, Base.within(one), uniform_bits)
@@ -191,9 +193,15 @@ def table_level(ladder: Ladder, sensitivity: int, *, count_bits: int, uniform_bi
         threshold=0,
         noise_interval=table_interval(table, CONFIDENCE),
         expected_error=table_mean_absolute(table, table.bound >> 1),
-        rho=epsilon * epsilon * Fraction(1, 2),
+        rho=rho,
+        step_rho=rho,
         table=table,
     )
+
+
+def table_rho(epsilon: Fraction) -> Fraction:
+    """Return the zCDP of table noise of a window: that of any mechanism with its epsilon."""
+    return epsilon * epsilon * Fraction(1, 2)
 
 
 def exceeded(mean: Fraction, chance: Fraction) -> Fraction:

@@ -72,9 +72,8 @@ NO_SHARES: Mapping[str, Cost] = MappingProxyType({})
 
 
 def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> Cost:
-    """Return the cost of a level beyond the finest that was released before, -1 for none (specs/lossless 3.2)."""
-    cost = view.spent(table, level)
-    return cost if before < 0 else cost - view.spent(table, before)
+    """Return the cost of a level beyond the finest that was charged before, -1 for none (specs/lossless 3.2)."""
+    return view.spent(table, level) if before < 0 else view.counts(level, before)
 
 
 def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
@@ -83,8 +82,8 @@ def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tup
         others = max([row.drawn, *(state.level for name, state in row.states.items() if name != call.audience)])
         finest = max(others, call.before)
         return (
-            difference(view, table, finest, max(finest, call.level)),
-            {call.audience: difference(view, table, call.before, max(call.before, call.level))},
+            difference(view, table, finest, call.level),
+            {call.audience: difference(view, table, call.before, call.level)},
         )
     return (
         view.spent(table, row.finest),

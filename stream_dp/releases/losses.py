@@ -16,8 +16,8 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.codec import Outline
-from stream_dp.releases.accounts import Accounts, difference
-from stream_dp.releases.pieces import forgotten_window, stored_table
+from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.pieces import forgotten_window
 from stream_dp.releases.rows import NOTHING, VIEW, TotalChange, ViewRow, counted, stored_window, stored_windows
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.effects import Commit, Effect, Message, Rows, Send
@@ -150,16 +150,15 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
         next_ms: start of the first window that is not stored as released.
         rows: the partition's table.
     """
-    finest = len(view.levels) - 1
     starts = view.window.shape.starts(next_ms, lost[-1])
     between = {s for s in starts if view.windows.has(s) and stored_window(view.name, s, rows) is None}
     costs: dict[int, Cost] = {}
     for start in {view.window.charged(start).start_ms for start in between.union(lost)}:
         row = stored_window(view.name, start, rows)
-        if row is None or row.refused or row.expires:
-            cost = view.cost(finest)
+        if row is None or row.refused or row.expires or row.finest < 0:
+            cost = view.at_worst
         else:
-            cost = difference(view, stored_table(view.name, start, rows), row.finest, finest)
+            cost = view.steps(range(row.finest + 1, len(view.levels)), row.finest)
         period = view.ledger.periods.start_of(start)
         costs[period] = costs.get(period, Cost.ZERO) + cost
     return costs

@@ -247,7 +247,7 @@ def revoked(
                 row.drawn = finest
                 if row.sum is None:
                     row.withdrawn_levels[audience] = row.accounted_level(audience)
-                states[audience] = replace(states[audience], level=level)
+                states[audience] = states[audience].back_at(level)
                 is_lowered = True
     return [*changed, (window_key(WINDOW, view.name, start), encode(row))] if changed or is_lowered else []
 

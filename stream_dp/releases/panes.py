@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -57,8 +58,7 @@ class _Window(NamedTuple):
     def counts_beyond(self, audience: str, level: int) -> Cost:
         """Return the cost of all panes' counts at a level beyond what an audience has of them."""
         had = [pane.row.states.get(audience, NOTHING).level for pane in self.panes]
-        costs = [self.view.counts(max(level, one)) for one in had]
-        return sum(costs, Cost.ZERO) - sum((self.view.counts(one) for one in had if one >= 0), Cost.ZERO)
+        return sum((self.view.request(level, one) for one in had), Cost.ZERO)
 
 
 class Sums:
@@ -163,7 +163,7 @@ class Sums:
             summand = self._summand(view, pane, state.level)
             sums = [*map(add, sums, summand)] if sums else summand
         table = panes[-1].table or stored_table(view.name, panes[-1].start_ms, self._state.rows)
-        loss = sum((view.cost(pane.row.states[audience].level) for pane in panes), Cost.ZERO)
+        loss = sum((view.steps(pane.row.states[audience].steps) for pane in panes), view.keys_at_worst * len(panes))
         revision = self._revision(window, audience, state.level, state.revision)
         return self._record_builder.published(revision.release(view.kind.total(table, sums), loss), state)
 
@@ -198,11 +198,13 @@ class Begun(NamedTuple):
         levels: who has which level of it.
         reason: why none of it is released any more, None where it goes on.
         blocks: the sealed blocks that a total has before the one that ends with the pane.
+        paid: by audience the steps to its level, as they were charged with the first pane.
     """
 
     levels: Mapping[str, int]
     reason: Reason | None
     blocks: Sequence[TablePart] = ()
+    paid: Mapping[str, list[int]] = MappingProxyType({})
 
 
 def begun(state: PartitionState, offer: Offer) -> Begun | None:
@@ -222,9 +224,10 @@ def begun(state: PartitionState, offer: Offer) -> Begun | None:
     if before.refused:
         return Begun({}, "lost" if before.lost else "budget")
     blocks = earlier_blocks(state, view, start)
-    paid = {name: min(level, first.states.get(name, NOTHING).level) for name, level in allowed.items()}
-    levels = {audience: level for audience, level in paid.items() if level >= 0}
-    return Begun(levels, "lost" if blocks is None else None, blocks or ())
+    levels = {name: min(level, first.states.get(name, NOTHING).level) for name, level in allowed.items()}
+    levels = {audience: level for audience, level in levels.items() if level >= 0}
+    paid = {audience: first.states[audience].steps_to(level) for audience, level in levels.items()}
+    return Begun(levels, "lost" if blocks is None else None, blocks or (), paid)
 
 
 def is_passed_over(view: ViewPlan, start: int, kept_ms: int, rows: Rows) -> bool:

@@ -199,8 +199,9 @@ class RecordBuilder:
         revisions = self._revisions(offer, {audience: states[audience].revision for audience in audiences}, booking)
         records: list[Addressed] = []
         for revision, fields in zip(revisions, readings, strict=True):
-            record = revision.release(fields, view.spent(table, revision.level))
-            records += self.published(record, states[revision.audience])
+            state = states[revision.audience]
+            record = revision.release(fields, view.steps(state.steps) + view.keys_spent(table))
+            records += self.published(record, state)
         return records
 
     def refusals(self, offer: Offer, number: int, denial: Denial, booking: Booking) -> list[Addressed]:
@@ -224,15 +225,16 @@ class RecordBuilder:
             offer: the window, and the level that is published to each audience.
             table: its sealed table.
             states: what every audience has of it now, its revision among it.
-            finest: the finest level that anyone had before, -1 for none.
+            finest: the finest level that anyone had before, -1 for none: then the audiences together cost what the
+                finest of them does, and each is charged what it adds to the coarser ones.
             booking: the charge.
         """
-        view, charges = offer.view, list[AudienceCharge]()
+        view, charges, charged = offer.view, list[AudienceCharge](), Cost.ZERO
         for audience in offer.audiences:
             level, number = offer.levels[audience], states[audience].revision
-            charged = difference(view, table, finest, max(finest, level))
-            charges.append(audience_charge(view, audience, level, number, charged, booking.shares[audience]))
-            finest = max(finest, level)
+            cost = difference(view, table, finest, level)
+            charges.append(audience_charge(view, audience, level, number, cost - charged, booking.shares[audience]))
+            charged = cost
         return self._entry(offer, "charge", charges, booking)
 
     def refusal(self, offer: Offer, number: int, booking: Booking) -> Addressed:

@@ -16,6 +16,7 @@ from stream_dp.releases.accounts import difference, price
 from stream_dp.releases.clearances import SharpeningRequest
 from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.panes import (
+    Begun,
     Sums,
     begun,
     block_rows,
@@ -26,7 +27,7 @@ from stream_dp.releases.panes import (
     used_blocks,
 )
 from stream_dp.releases.partition_state import PartitionState
-from stream_dp.releases.pieces import Addressed, TablePart, leave, stored_buckets, table_rows
+from stream_dp.releases.pieces import Addressed, leave, stored_buckets, table_rows
 from stream_dp.releases.publication import Denial, Offer, RecordBuilder
 from stream_dp.releases.rows import (
     BUCKET,
@@ -130,7 +131,7 @@ class Releasing:
         elif window is None:
             yield from self._draw(due, due.offer)
         else:
-            yield from self._draw(due, Offer(view, start, window.levels), window.blocks)
+            yield from self._draw(due, Offer(view, start, window.levels), window)
 
     def _due(self, view: ViewPlan, start: int) -> _Due:
         state = self._state
@@ -158,18 +159,19 @@ class Releasing:
         became = {"windows_lost" if row.lost else "windows_refused": 1}
         yield from self._store(view, start, row, leave(view, start, row, row.slot_ms, leaving), [], **became)
 
-    def _draw(self, due: _Due, offer: Offer, blocks: Sequence[TablePart] = ()) -> Iterator[Effect]:
+    def _draw(self, due: _Due, offer: Offer, window: Begun | None = None) -> Iterator[Effect]:
         """Seal a window, charge it if it was reserved for, and store what is released of it.
 
         Args:
             due: the window.
             offer: the same with the levels that are released.
-            blocks: the sealed blocks that a running total has before the one that ends with the pane.
+            window: what a pane of a running total continues from.
         """
         state, builder = self._state, self._record_builder
         view, start, levels = offer
         sealed = self._sealed(view, start, due)
-        states = {name: AudienceState(1, level) for name, level in levels.items()}
+        paid = {} if window is None else window.paid
+        states = {name: AudienceState(1, level, steps=paid.get(name, [level])) for name, level in levels.items()}
         row = WindowRow(False, due.slot_ms, states, key_id=sealed.key_id, secret=sealed.secret)
         behind, entries = list[Change](), list[Addressed]()
         if view.window.pays(start):
@@ -183,6 +185,7 @@ class Releasing:
         if view.window.shape.is_sum:
             leaving = self._sums.first(offer, row, sealed.table)
         else:
+            blocks = () if window is None else window.blocks
             leaving = builder.releases(offer, [*blocks, (sealed.table, sealed.noise)], row.states, booking)
         before = [
             *table_rows(view.name, start, sealed.table),
@@ -268,11 +271,12 @@ class Releasing:
         """A later pane of a window that is charged as a whole: as fine as its first pane was paid for."""
         view, start, audience, level, *_ = request
         first, had = first_row(view, start, self._state.rows), row.states.get(audience, NOTHING)
-        paid = -1 if first is None else min(level, first.states.get(audience, NOTHING).level)
+        of_window = NOTHING if first is None else first.states.get(audience, NOTHING)
+        paid = min(level, of_window.level)
         blocks = earlier_blocks(self._state, view, start) if paid > had.level else None
         if blocks is None:
             return []
-        row.states[audience] = AudienceState(had.revision + 1, paid, had.parts)
+        row.states[audience] = AudienceState(had.revision + 1, paid, had.parts, of_window.steps_to(paid))
         booking, offer = self._state.accounts.booking(view, start), Offer(view, start, {audience: paid})
         own = self._state.sealed(view, start, row)
         return self._record_builder.releases(offer, [*blocks, own], row.states, booking)
@@ -284,20 +288,20 @@ class Releasing:
         had, finest, accounted = row.states.get(audience, NOTHING), row.finest, row.accounted_level(audience)
         call, number = Call(view.name, start, audience, accounted, level), had.revision + 1
         table, noise = self._state.sealed(view, start, row)
-        cost = difference(view, table, finest, max(finest, level))
+        cost = difference(view, table, finest, level)
         before = accounts.reserve(view, call, cost)
         if before is None:
             request.refuse(row)
             refused = accounts.booking(view, start, cost)
             # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
-            own = view.counts(level) if had.level < 0 else view.counts(level) - view.counts(had.level)
+            own = view.request(level, had.level)
             leaving = (
                 [] if row.sum is not None else builder.refusals(offer, number, Denial.for_now(own, had.level), refused)
             )
             return [], [*leaving, builder.refusal(offer, number, refused)], []
-        shares = {audience: difference(view, table, accounted, max(accounted, level))}
+        shares = {audience: difference(view, table, accounted, level)}
         behind = accounts.charge(view, call, cost, shares)
-        row.states[audience] = AudienceState(number, level, had.parts)
+        row.states[audience] = AudienceState(number, level, had.parts, [*had.steps, level])
         booking = accounts.booking(view, start, cost, shares)
         leaving = [] if row.sum is not None else builder.releases(offer, [(table, noise)], row.states, booking)
         return before, [*leaving, builder.charge(offer, table, row.states, finest, booking)], behind

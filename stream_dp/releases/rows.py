@@ -76,6 +76,16 @@ class AudienceState(msgspec.Struct, array_like=True):
     level: int
     parts: int = 1
     """In how many parts the largest revision was published, so under how many keys some revision stands."""
+    steps: list[int] = msgspec.field(default_factory=list)
+    """The levels that it was given one after another, rising to `level`; of a running total, those of its window."""
+
+    def steps_to(self, level: int) -> list[int]:
+        """Return its steps up to a level, which may be one that it was not given; none up to -1."""
+        return [*(one for one in self.steps if one < level), *([level] if level >= 0 else [])]
+
+    def back_at(self, level: int) -> AudienceState:
+        """Return the state with a coarser level, where the last steps were taken back; -1: all were."""
+        return AudienceState(self.revision, level, self.parts, self.steps_to(level))
 
 
 NOTHING = AudienceState(0, -1)

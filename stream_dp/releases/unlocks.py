@@ -269,7 +269,7 @@ class Leftover(_ByTime[_Run]):
     ) -> bool:
         """Return True if a window can be sharpened out of what nobody needs."""
         view, level = run.view, max(row.finest, run.plan.level)
-        cost = view.counts(level) if row.finest < 0 else view.counts(level) - view.counts(row.finest)
+        cost = view.counts(level, row.finest)
         kept = self._state.accounts.plan(view, start).budget * run.plan.reserve
         kept = sum((cost for at, cost in pending.items() if at != (view.name, start)), kept)
         kept = sum((self._to_come(other, period) for other in self._sharing(view)), kept)
@@ -298,9 +298,7 @@ class Leftover(_ByTime[_Run]):
     @staticmethod
     def _unlock_to_come(view: ViewPlan, finest: int) -> Cost:
         """Return the cost of a window's scheduled unlocks beyond the finest level that somebody has of it."""
-        if not view.unlocks or finest < 0 or finest >= view.planned_level:
-            return Cost.ZERO
-        return view.counts(view.planned_level) - view.counts(finest)
+        return Cost.ZERO if finest < 0 else view.unlocks_beyond(finest)
 
     def _rows(self, views: Collection[str]) -> list[Change]:
         runs = (run for run in self._schedules if run.view.name in views)

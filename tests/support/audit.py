@@ -302,7 +302,7 @@ def _check_window(
             report.fault("wrong", f"{where}: edition {record.edition}, not {editions.get(start)}")
         contents[record.audience, record.revision].add(encode(record))
         draws = len(record.items) + (not record.complete) if isinstance(record, TopKRelease) else 0
-        costs.append((level, shown_cost(view, level, draws)))
+        costs.append((level, shown_cost(view, [level], draws)))
     finest = max(costs, key=lambda cost: cost[0])[1]
     return reduce(add, [finest] * max(map(len, contents.values())))
 

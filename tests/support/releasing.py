@@ -387,17 +387,24 @@ def promise_of(record: AnyRecord) -> Promise:
     return Promise(total.epsilon.exact, total.delta.exact, said)
 
 
-def shown_cost(view: ViewPlan, level: int, draws: int) -> Cost:
+def risen(steps: list[int], level: int) -> None:
+    """Note a level that is finer than those before."""
+    if level > max(steps, default=-1):
+        steps.append(level)
+
+
+def shown_cost(view: ViewPlan, steps: Sequence[int], draws: int) -> Cost:
     """What a window costs of which records were shown, worked out anew.
 
     Args:
         view: its view.
-        level: the finest one that was shown.
+        steps: the levels that it was charged at, each finer than the one before.
         draws: how many draws of a top-k its items and its completeness tell of.
     """
-    at, pooled = view.levels[level], view.ledger.pool is not None
-    nothing = Fraction(0)
-    cost = Cost(nothing, nothing, rho=at.rho) if pooled else Cost(at.epsilon, nothing)
+    first, *others = (view.levels[level] for level in steps)
+    pooled, nothing = view.ledger.pool is not None, Fraction(0)
+    rho = first.rho + sum((level.step_rho for level in others), nothing)
+    cost = Cost(nothing, nothing, rho=rho) if pooled else Cost(view.levels[steps[-1]].epsilon, nothing)
     if not isinstance(view.kind, TopKPlan):
         return cost + view.keys_at_worst
     chosen = view.kind.selection
@@ -479,8 +486,8 @@ class Auditor:
     finest: dict[tuple[str, int], int] = field(default_factory=dict)
     """By view and start of what is charged: the finest level that any audience has."""
     draws: dict[tuple[str, int], int] = field(default_factory=dict)
-    held: dict[tuple[str, int, str], int] = field(default_factory=dict)
-    """By view, start of what is charged and audience: its level."""
+    held: dict[tuple[str, int, str], list[int]] = field(default_factory=dict)
+    """By view, start of what is charged and audience: its levels, each finer than the one before."""
     windows: dict[tuple[str, int, int, str], int] = field(default_factory=dict)
     """By view, start and end of the window and audience: the level of its newest release."""
     bytes_of: dict[tuple[object, ...], bytes] = field(default_factory=dict)
@@ -490,8 +497,10 @@ class Auditor:
     final: set[tuple[str, int, int]] = field(default_factory=set)
     """Topics and windows that were refused for good."""
     joiner: Joiner = field(default_factory=Joiner)
+    steps: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """By view and start of what is charged: the levels that it was charged at, one finer than the other, by entries."""
     shown: dict[bytes, dict[tuple[str, int], Cost]] = field(default_factory=dict)
-    """By ledger: what each window costs at the finest level that was published of it."""
+    """By ledger: what each window costs at least that is published at its finest level."""
     promised: dict[bytes, Promise] = field(default_factory=dict)
     """By ledger: what every release of the period says of its budget."""
     charges: dict[bytes, dict[bytes, Cost]] = field(default_factory=dict)
@@ -577,8 +586,8 @@ class Auditor:
         for start in charged:
             window = record.view, start
             self.finest[window] = max(level, self.finest.get(window, -1))
-            self.held[*window, record.audience] = max(level, self.held.get((*window, record.audience), -1))
-            self.shown.setdefault(ledger_key(asked, start), {})[window] = self.cost(*window, self.finest[window])
+            risen(self.held.setdefault((*window, record.audience), []), level)
+            self.shown.setdefault(ledger_key(asked, start), {})[window] = self.cost(*window, [self.finest[window]])
         assert self.promised.setdefault(key, said) == said, "two records of one period promise different things"
 
     def _take_promise(self, record: AnyRecord, topic: str) -> None:
@@ -605,15 +614,19 @@ class Auditor:
         charged = sum((reader.charged.cost for reader in entry.audiences), Cost.ZERO)
         assert charged <= entry.requested.cost
         self.charges.setdefault(key, {})[message.key] = charged
+        if entry.type == "charge":
+            names = [level.name for level in asked.levels]
+            level = max(names.index(reader.level) for reader in entry.audiences)
+            risen(self.steps.setdefault((entry.view, entry.window.start_ms), []), level)
         if entry.type == "charge":  # those of one slot come by window; a refusal may stand before the period begins
             self.left[key] = entry.remaining.cost.least(self.left.get(key, entry.remaining.cost))
 
-    def cost(self, view: str, start: int, level: int) -> Cost:
-        """What a window costs at a level, by what was published of it."""
-        return shown_cost(self.asked[view, start], level, self.draws.get((view, start), 0))
+    def cost(self, view: str, start: int, steps: Sequence[int]) -> Cost:
+        """What a window costs at levels that were charged one after another, by what was published of it."""
+        return shown_cost(self.asked[view, start], steps, self.draws.get((view, start), 0))
 
     def settled(self) -> None:
-        """Every window is charged exactly once at its finest level, and each reader's share is what it holds.
+        """Every window is charged exactly once for its steps up to its finest level, and each reader's share likewise.
 
         Records and entries say the same. Of panes some may be paid for of which no window was shown.
         """
@@ -627,10 +640,13 @@ class Auditor:
             assert not ledger.reserved
             assert ledger.spent <= ledger.budget
             shares: dict[str, Cost] = {}
-            for (view, start, audience), level in self.held.items():
+            for (view, start, audience), steps in self.held.items():
                 if ledger_key(self.asked[view, start], start) == key:
-                    shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, level)
-            shown = sum(self.shown.get(key, {}).values(), Cost.ZERO)
+                    shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, steps)
+            shown = Cost.ZERO
+            for window in self.shown.get(key, {}):
+                assert paned or self.steps[window][-1] == self.finest[window]
+                shown += self.cost(*window, [self.finest[window]] if paned else self.steps[window])
             told = {name: told for (of, name), told in self.told.items() if of == key and told != Cost.ZERO}
             if paned:
                 assert shown <= ledger.spent

@@ -9,6 +9,7 @@ from math import exp, log, sinh, tanh
 import pytest
 
 from stream_dp.accounting.composition import discrete_laplace_rho, ladder_rho
+from stream_dp.accounting.rounding import log_up
 from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import bridge_pmf
 
@@ -60,10 +61,10 @@ def test_a_step_covers_what_it_adds_whatever_the_coarser_level_showed(ladder: li
     first = epsilon(ladder[0])
     for alpha in ORDERS:
         law = [(first, 1 / (1 + exp(-first))), (-first, 1 / (1 + exp(first)))]
-        assert moved * renyi(law, alpha) <= alpha * float(costs[0]) * (1 + 1e-6)
+        assert moved * renyi(law, alpha) <= alpha * float(costs[0][0]) * (1 + 1e-6)
     for low in range(len(ladder)):
         for high in range(low + 1, len(ladder)):
-            paid = float(costs[high] - costs[low])
+            paid = float(costs[high][1])
             for sign in (1, -1):
                 law = step_law(epsilon(ladder[low]), epsilon(ladder[high]), sign)
                 assert all(moved * renyi(law, alpha) <= alpha * paid * (1 + 1e-6) for alpha in ORDERS)
@@ -79,15 +80,18 @@ def test_the_difference_of_the_levels_own_rhos_would_not_pay_for_a_chosen_step()
 
 
 @pytest.mark.parametrize("ladder", LADDERS)
-def test_levels_rise_from_the_coarsest_own_rho_and_lie_within_a_trillionth(ladder: list[Fraction]) -> None:
+def test_both_prices_rise_with_the_level_and_lie_within_a_trillionth(ladder: list[Fraction]) -> None:
     costs = ladder_rho(ladder, 3, Fraction(0))
-    assert all(coarse < fine for coarse, fine in pairwise(costs))
-    assert 0 <= costs[0] - 3 * discrete_laplace_rho(ladder[0]) <= Fraction(1, 10**12)
-    assert all(10**12 % cost.denominator == 0 for cost in costs)
+    assert all(coarse[at] < fine[at] for coarse, fine in pairwise(costs) for at in (0, 1))
+    for (first, step), a in zip(costs, ladder, strict=True):
+        assert 0 <= first - 3 * discrete_laplace_rho(a) <= Fraction(1, 10**12)
+        assert 0 <= step - 3 * log_up(1 / a) ** 2 / 2 <= Fraction(1, 10**12)
+        assert first <= step, "a first release is never dearer than steps to its level"
+        assert all(10**12 % cost.denominator == 0 for cost in (first, step))
 
 
 def test_a_key_that_one_user_alone_has_costs_at_least_its_not_being_shown() -> None:
     shown = Fraction(1, 10)
-    (cost,) = ladder_rho([Fraction(99, 100)], 2, shown)
-    assert float(cost) >= -2 * log(1 - shown)
-    assert cost == Fraction(-(-2 * 10**12 // 9), 10**12)
+    (costs,) = ladder_rho([Fraction(99, 100)], 2, shown)
+    assert float(costs[0]) >= -2 * log(1 - shown)
+    assert costs == (Fraction(-(-2 * 10**12 // 9), 10**12),) * 2

@@ -12,7 +12,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.shares import asked
 from stream_dp.errors import ConfigError
 from stream_dp.operations.settings import tuned
-from tests.support.releasing import ONLY_PAGES, SHOP, Desk, plan
+from tests.support.releasing import ONLY_PAGES, POOL, SHOP, Desk, plan
 
 SHARES = (
     '[{level: coarse, epsilon: "1"}, {level: middle, epsilon: "2"}, {level: fine, epsilon: "4"}]',
@@ -144,3 +144,33 @@ def test_shares_are_tuned_and_compared_by_their_names() -> None:
         tuned(before, "pages", ["levels.coarse.epsilon=1/8"])
     changed = {one.path: (one.before, one.after) for one in differences(before.raw, after.raw)}
     assert changed["ladders.three.coarse.share"] == ("1/4", "1/8")
+
+
+STRICT = ('    delta: "1/100"\n', '    delta: "1/100"\n    strict: {rows: 100}\n')
+ONE_LEVEL = (
+    (SHARES[0], '[{level: fine, share: "1"}]'),
+    (FINE_READERS[0], "audiences: {public: fine, staff: fine}"),
+)
+UNLOCKS = (
+    FINE_READERS[0],
+    "audiences:\n  public: {level: coarse, unlock: [{level: middle, after: 1m}, {level: fine, after: 2m}]}\n"
+    "  staff: coarse",
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param((SHARES, FINE_READERS, ONLY_PAGES), id="a histogram"),
+        pytest.param((SHARES, FINE_READERS), id="a histogram and draws"),
+        pytest.param((SHARES, UNLOCKS, ONLY_PAGES), id="two unlocks, which cost more than their last level alone"),
+        pytest.param((*ONE_LEVEL, STRICT, ONLY_PAGES), id="strict noise, of which a user moves twice as much"),
+    ],
+)
+def test_in_a_pool_every_window_is_paid_for_with_all_steps_of_its_schedule(
+    changes: tuple[tuple[str, str], ...],
+) -> None:
+    planned = plan(*changes, POOL, TEN, ('"41", delta: "1/5"', '"44", delta: "2/5"'))
+    budget, needed = planned.ledgers["visitors"].budget, whole(planned)
+    assert needed <= budget
+    assert needed.rho > budget.rho * Fraction(99_990, 100_000)

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.accounting import Cost
 from stream_dp.config import crosschecks
-from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, ViewPlan, WindowPlan
+from stream_dp.config.plan import FINGERPRINT_BYTES, Plan, Unlock, ViewPlan, WindowPlan
 from stream_dp.config.planner import fingerprint
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.topk import by_draws
@@ -141,7 +141,7 @@ POOL = (
 
 
 def test_with_a_pool_a_window_costs_rho_for_draws_and_for_counts(planned: Planner) -> None:
-    """3 draws at 1/10, and per count e tanh(e / 2) at the coarsest level, e^2 / 2 more for a step to each finer one."""
+    """3 draws at 1/10, and per count e tanh(e / 2) at the first level, e^2 / 2 for a step to a finer one."""
     histogram, topk = planned(POOL).views.values()
     nothing, delta = Fraction(0), Fraction(1, 10**7)
     assert topk.keys_at_worst == Cost(3 * delta, delta, rho=Fraction(3, 800))
@@ -149,9 +149,25 @@ def test_with_a_pool_a_window_costs_rho_for_draws_and_for_counts(planned: Planne
     assert histogram.cost(2) == Cost(nothing, Fraction(1, 10**6), rho=histogram.levels[2].rho)
     for view, moved in ((histogram, 5), (topk, 3)):
         epsilons = [float(level.epsilon) / moved for level in view.levels]
-        expected = [epsilons[0] * tanh(epsilons[0] / 2), epsilons[1] ** 2 / 2, epsilons[2] ** 2 / 2]
-        for at, level in enumerate(view.levels):
-            assert float(level.rho) == pytest.approx(moved * sum(expected[: at + 1]), rel=1e-9, abs=0)
+        for epsilon, level in zip(epsilons, view.levels, strict=True):
+            assert float(level.rho) == pytest.approx(moved * epsilon * tanh(epsilon / 2), rel=1e-9, abs=0)
+            assert float(level.step_rho) == pytest.approx(moved * epsilon**2 / 2, rel=1e-9, abs=0)
+
+
+def test_with_a_pool_a_schedule_costs_the_first_level_and_each_unlock_whatever_it_skips(planned: Planner) -> None:
+    def unlocked(*levels: int) -> ViewPlan:
+        unlocks = {"public": tuple(Unlock(level, 1 + at) for at, level in enumerate(levels))}
+        return replace(planned(POOL).views["destinations"], audiences={"public": 0}, unlocks=unlocks)
+
+    view, pure = unlocked(1, 2), planned().views["destinations"]
+    coarse, middle, fine = view.levels
+    assert view.planned.rho == coarse.rho + middle.step_rho + fine.step_rho == view.at_worst.rho
+    assert unlocked(2).planned.rho == coarse.rho + fine.step_rho
+    assert unlocked().planned == view.cost(0)
+    assert fine.rho == view.counts(2).rho < view.counts(2, 0).rho == view.counts(2, 1).rho == fine.step_rho
+    assert view.counts(2, 2) == view.counts(1, 2) == Cost.ZERO
+    assert view.request(2, -1) == view.counts(2, 0), "another audience may have the window"
+    assert pure.request(2, -1) == pure.counts(2) == pure.counts(1) + pure.counts(2, 1)
 
 
 def test_a_pool_is_in_the_fingerprint_and_its_size_is_not(planned: Planner) -> None:

@@ -77,7 +77,7 @@ def test_check_says_what_comes_later_and_what_one_window_costs() -> None:
     (view,) = describe(plan(ONLY_PAGES, (PUBLIC, SCHEDULE))).views
     assert view.unlocks == {
         "public": "public sees middle 1m, fine 1h after the end of a window. The ledger reserves the cost "
-        "of the finest level for every window, epsilon 2 more than at the start."
+        "of all unlocks for every window, epsilon 2 more than at the start."
     }
     assert view.sharpening is None
     (view,) = describe(plan(ONLY_PAGES, (RETENTION, sharpen))).views

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from stream_dp.config.plan import Plan
-from stream_dp.control.grant_records import Change, Grant, Order, Scope, changes_of
+from stream_dp.config.plan import Plan, PoolPlan
+from stream_dp.control.grant_records import Change, Grant, Order, Scope, added, changes_of
 from stream_dp.testing import plan_from
 
 SHORT_LADDER = (
@@ -48,6 +50,18 @@ def test_finer_level_costs_the_difference_and_a_coarser_one_nothing(plan: Plan) 
     assert pages("overview") == Change(name, "standard", "overview", "coarser", "0")
     assert pages("standard") == Change(name, "standard", "standard", "same", "0")
     assert set(changes(plan, "partner", "detailed", None)) == {"pages"}, "the clicks are not the partner's"
+
+
+def test_with_a_pool_windows_to_come_cost_the_difference_and_released_ones_a_step(plan: Plan) -> None:
+    view = plan.views[f"{plan.name}-pages"]
+    pool = PoolPlan(Fraction(1), Fraction(1, 10), Fraction(1))
+    pooled = replace(view, ledger=replace(view.ledger, pool=pool))
+    coarse, _, fine = view.levels
+    assert added(pooled, 2, 0, Scope(windows="future")) == fine.rho - coarse.rho
+    assert added(pooled, 2, 0, Scope(windows="retained")) == added(pooled, 2, 0, Scope()) == fine.step_rho
+    assert added(pooled, 2, -1, Scope(windows="future")) == fine.rho
+    assert added(pooled, 0, 1, Scope()) == 0
+    assert added(view, 2, 0, Scope()) == added(view, 2, 0, Scope(windows="future")) == fine.epsilon - coarse.epsilon
 
 
 def test_the_last_grant_is_what_a_new_one_starts_from(plan: Plan) -> None:

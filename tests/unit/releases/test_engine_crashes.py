@@ -27,8 +27,8 @@ from tests.support.releasing import FINE, ONLY_PAGES, POOL, Desk, plan, totals
 
 SCARCE = plan(('epsilon: "40"', 'epsilon: "159/10"'), ("period: 4s", "period: 3s"))
 """A period pays for two windows of both views at the start, 12.04, and for one that is sharpened to fine, 2."""
-POOLED = plan(POOL, ("period: 4s", "period: 3s"))
-"""So does this one: a window costs rho 2.46 at the start, and 8 more when it is sharpened to fine."""
+POOLED = plan(POOL, ("period: 4s", "period: 3s"), ('"39"', '"33"'), ('"41"', '"35"'))
+"""So does this one, of rho 17.1: a window costs 1.52 or 1.77 at the start, and 8 more when it is sharpened to fine."""
 HOME = {"home": 40, "cart": 12, "rare": 1}
 
 

@@ -122,9 +122,9 @@ def test_a_grant_holds_for_windows_to_come() -> None:
     desk.give("pages", 1000, CROWD)
     assert revisions(desk, "partner")[-1] == (1000, 1, "fine")
     assert desk.row("pages", 1000).states == {
-        "partner": AudienceState(1, FINE),
-        "public": AudienceState(1, COARSE),
-        "staff": AudienceState(1, MIDDLE),
+        "partner": AudienceState(1, FINE, steps=[FINE]),
+        "public": AudienceState(1, COARSE, steps=[COARSE]),
+        "staff": AudienceState(1, MIDDLE, steps=[MIDDLE]),
     }
     desk.auditor.settled()
 
@@ -219,7 +219,7 @@ def test_a_sharpening_that_the_ledger_cannot_pay_for_leaves_the_release_and_publ
     assert refusal.requested.epsilon.exact == "3", "beyond what public has; staff has a level between"
     (entry,) = [entry for entry in desk.entries() if entry.type == "refusal"]
     assert (entry.requested.epsilon.exact, entry.remaining.epsilon.exact) == ("2", "0")
-    assert desk.row("pages", 1000).states["public"] == AudienceState(1, COARSE)
+    assert desk.row("pages", 1000).states["public"] == AudienceState(1, COARSE, steps=[COARSE])
     assert desk.machine.counts["windows_sharpened", (("view", "pages"),)] == 1
     assert desk.machine.counts["sharpenings_refused", (("view", "pages"),)] == 1
     desk.auditor.settled()
@@ -384,7 +384,7 @@ def test_a_grant_takes_the_place_of_what_an_audience_gets_by_itself() -> None:
     desk.machine.carry_out(engine.order(Order(1, "partner", "fine"), now_ms=0))
     while engine.waits:
         desk.machine.carry_out(engine.due())
-    assert desk.row("pages", 0).states["partner"] == AudienceState(1, FINE)
+    assert desk.row("pages", 0).states["partner"] == AudienceState(1, FINE, steps=[FINE])
 
 
 def test_a_grant_to_an_audience_that_came_later_than_windows_that_cost_more_gives_them() -> None:

@@ -168,7 +168,9 @@ def test_a_pane_that_is_released_while_a_grant_waits_gets_as_fine_as_the_others_
     machine.carry_out(engine.order(Order(1, "public", "fine"), now_ms=0))
     while engine.waits:
         machine.carry_out(engine.due())
-    assert [desk.row("pages", start).states["public"] for start in STARTS[:3]] == [AudienceState(2, FINE)] * 3
+    assert [desk.row("pages", start).states["public"] for start in STARTS[:3]] == [
+        AudienceState(2, FINE, steps=[0, FINE])
+    ] * 3
     desk.reader.restart()
     assert newest_totals(desk, "public") == expected(desk, dict.fromkeys(STARTS[:3], FINE))
 

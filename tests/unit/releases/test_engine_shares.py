@@ -53,8 +53,8 @@ def test_a_backlog_of_one_view_leaves_another_what_is_kept_for_it(views: Sequenc
 
 
 def test_the_pool_of_a_ledger_is_kept_as_well() -> None:
-    """Rho pays for two windows of both, 2.46 and 2.71 each, and not for three."""
-    scarce = ('zcdp: {epsilon: "39"', 'zcdp: {epsilon: "24"')
+    """Rho pays for two windows of both, 1.52 and 1.77 each, and not for three."""
+    scarce = ('zcdp: {epsilon: "39"', 'zcdp: {epsilon: "17"')
     for views in (("pages", "tops"), ("tops", "pages")):
         desk = backlog(plan(POOL, scarce), views)
         assert [outcomes(desk, view).count("release") for view in ("pages", "tops")] == [2, 2]

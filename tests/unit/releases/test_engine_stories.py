@@ -154,11 +154,11 @@ def check_charges(desk: Desk, replay: Replay) -> None:
         view = definition.plan
         for unit, levels in definition.levels.items():
             draws = found_in(sealed(definition, unit)[0])[1] if isinstance(view.kind, TopKPlan) else 0
-            cost, key = shown_cost(view, max(levels.values()), draws), ledger_key(view, unit)
+            cost, key = shown_cost(view, [max(levels.values())], draws), ledger_key(view, unit)
             costs[view.view, unit] = cost
             periods[key] = periods.get(key, Cost.ZERO) + cost
             for audience, level in levels.items():
-                share = shown_cost(view, level, draws)
+                share = shown_cost(view, [level], draws)
                 readers[key, audience] = readers.get((key, audience), Cost.ZERO) + share
     assert charged == costs
     of = {key: {name: cost for (of, name), cost in readers.items() if of == key} for key in periods}

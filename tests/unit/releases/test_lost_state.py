@@ -307,7 +307,7 @@ def test_the_pool_of_a_ledger_is_charged() -> None:
     desk.lose()
     desk.accept()
     views, budget = desk.plan.views, desk.ledger().budget
-    worst = (views["pages"].cost(2) + views["tops"].cost(2)) * 2
+    worst = (views["pages"].at_worst + views["tops"].at_worst) * 2
     assert worst.delta < budget.delta
     assert worst.rho > budget.rho
     assert desk.ledger().spent == worst.least(budget)
