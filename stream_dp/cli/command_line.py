@@ -50,6 +50,21 @@ def program() -> str:
     return min(str(here.absolute()), os.path.relpath(here), key=len) if here.exists() else PROGRAM
 
 
+def write_new(file: Path, text: str) -> None:
+    """Write a new file.
+
+    Raises:
+        ConfigError: it exists, or cannot be written.
+    """
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{file} exists; name another file") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
+
+
 def host_and_port(text: str) -> tuple[str, int]:
     """Return the address that `[HOST:]PORT` names; the host is loopback unless given."""
     host, _, port = text.rpartition(":")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
-from stream_dp.cli.command_line import command_line
+from stream_dp.cli.command_line import command_line, write_new
 from stream_dp.config.access import BrokerConfig, plan_broker
+from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.operations.events_file import Row, open_table
 from stream_dp.operations.first_file import (
@@ -25,10 +27,11 @@ from stream_dp.operations.first_file import (
 )
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import connect
-from stream_dp.windows.durations import DAY_MS
+from stream_dp.windows.durations import DAY_MS, format_time
 
 OLD_MS = 2 * DAY_MS
 """Events of which the newest is older are past ones."""
+ITEMS = 3
 
 
 @click.command()
@@ -41,8 +44,8 @@ OLD_MS = 2 * DAY_MS
 @click.option("--population", help="The same in words, in the plural, such as `customers`.")
 @click.option("--item", metavar="COLUMN", help="What is counted: the number of users with each value is released.")
 @click.option("--time", metavar="COLUMN", help="When it happened.")
-@click.option("--window", help="How often counts are released, such as 1h, 1d or 1w.")
-@click.option("--period", help="The promise is for so long, such as 4w: a whole number of windows.")
+@click.option("--window", help="How often counts are released: 1h, 1d, 1w, 1mo.")
+@click.option("--period", help="The promise is for so long: 4w, 1y; a whole number of windows.")
 @click.option("--epsilon", help="The promise to each user and period: smaller protects better. 1 is usual.")
 @click.option("--delta", default="1e-6", show_default=True, help="Well below 1 in the number of users.")
 @click.option("--items-per-user", type=click.IntRange(1), help="Different items of one user that count in a window.")
@@ -60,26 +63,34 @@ def init(events: Path | None, topic: str | None, broker: str, out: Path | None, 
     """
     if events is None and topic is None:
         raise click.UsageError("name a file of events, or --topic")
-    partitions = 4
+    partitions, rows = 4, list[Row | None]()
     if events is not None:
-        rows: list[Row | None] = list(islice(open_table(events).rows(), SAMPLED_ROWS))
-        last = _last(events)
-    else:
-        rows, partitions = asyncio.run(_read(str(topic), broker))
-        last = None
-    found = guess(rows if last is None else [*rows, last])
+        rows = [*islice(open_table(events).rows(), SAMPLED_ROWS), _last(events)]
+    elif topic is not None:
+        rows, partitions = asyncio.run(_read(topic, broker))
+    found = guess(rows)
     stem = (events.stem if events is not None else str(topic)).lower().replace("_", "-").replace(".", "-")
-    answers = _asked(found, stem, partitions, broker, topic or stem, is_file=events is not None, given=given)
+    answers = _asked(found, Answers(stem, broker, topic or stem, partitions), given, needs_time=events is not None)
+    text, view = first_file(answers)
     file = out or Path(f"{answers.name}.yaml")
-    if file.exists():
-        raise ConfigError(f"{file} exists; name another file with --out")
-    file.write_text(first_file(answers), encoding="utf-8")
+    write_new(file, text)
     click.echo(f"Wrote {file}. Next:")
-    click.echo(f"  {command_line('check', file)}")
-    if events is not None:
-        click.echo(f"  {command_line('plan', file, '--events', events, '--grid', 'window=1d,1w')}")
-        click.echo(f"  {command_line('feed', file, '--from', events)}")
-    click.echo(f"  {command_line('worker', file)}")
+    for words in _next(file, events, view, answers):
+        click.echo(f"  {command_line(*words)}")
+
+
+def _next(file: Path, events: Path | None, view: ViewPlan, answers: Answers) -> list[list[str | Path]]:
+    """Return the commands that come next."""
+    until: list[str] = []
+    if answers.last_ms is not None:
+        over_ms = view.window.shape.interval(view.window.shape.start_of(answers.last_ms)).end_ms + view.window.grace_ms
+        until = ["--until", format_time(over_ms - over_ms % -DAY_MS)[:10]]
+    found: list[list[str | Path]] = [["check", file]]
+    if events is None:
+        return [*found, ["check", file, "--sample"], ["worker", file]]
+    found.append(["plan", file, "--events", events, "--grid", "items_per_user=1,3,10", *until])
+    found += [["kafka", "up", "--port", "9092"]] if answers.broker == "127.0.0.1:9092" else []
+    return [*found, ["feed", file, "--from", events, *until], ["worker", file, *(["--backfill"] if until else [])]]
 
 
 def _last(events: Path) -> Row | None:
@@ -95,42 +106,46 @@ async def _read(topic: str, broker: str) -> tuple[list[Row | None], int]:
         return await topic_rows(client, topic)
 
 
-def _asked(
-    found: Guess, stem: str, partitions: int, broker: str, topic: str, *, is_file: bool, given: dict[str, Any]
-) -> Answers:
+def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time: bool) -> Answers:
     """Return the answers: options, or what is typed; with --yes what was guessed."""
 
-    def ask(key: str, words: str, usual: str) -> str:
+    def ask(key: str, words: str, usual: str, kind: click.ParamType | None = None) -> Any:  # noqa: ANN401 - of the kind
         if given[key] is not None:
-            return str(given[key])
-        return usual if given["yes"] else str(click.prompt(words, default=usual))
+            return given[key]
+        return usual if given["yes"] else click.prompt(words, default=usual or None, type=kind, show_choices=False)
+
+    def column(key: str, words: str, usual: str) -> str:
+        name = str(ask(key, words, usual, click.Choice(found.columns)))
+        if name not in found.columns:
+            raise ConfigError(f"there is no column {name!r}; there are {', '.join(found.columns)}", f"--{key}")
+        return name
 
     if not given["yes"]:
         click.echo(f"Columns: {', '.join(found.columns)}")
-    user = ask("user", "Who is protected? One value of this column is one user", found.user)
-    population = ask("population", "In words, in the plural", f"{user or 'user'}s")
-    item = ask("item", "What is counted?", found.item)
-    time = ask("time", "When did it happen?", found.time)
-    for column in (one for one in (user, item, time) if one and one not in found.columns):
-        raise ConfigError(f"there is no column {column!r}; there are {', '.join(found.columns)}")
-    window = ask("window", "How often are counts released?", usual_window(found))
+    user = column("user", "Who is protected? One value of this column is one user", found.user)
+    population = ask("population", "In words, in the plural", " ".join(f"{user}s".split()))
+    item = column("item", "What is counted?", found.item)
+    time = column("time", "When did it happen?", found.time) if found.times or given["time"] else ""
+    if time not in found.times and (time or needs_time):
+        raise ConfigError(
+            f"column {time!r} has no times" if time else "no column has times",
+            "--time: write them as 2024-01-31, as 2024-01-31T12:00:00Z, or as whole seconds or milliseconds since 1970",
+        )
+    if len({user, item, time}) < 3:
+        raise ConfigError(f"user, item and time must be three columns, not {user}, {item} and {time}")
+    now_ms = wall_clock_ms()
+    unit, first_ms, last_ms = found.times.get(time, ("ms", now_ms, now_ms))
+    is_past = now_ms - last_ms > OLD_MS
+    window = ask("window", "How often are counts released?", usual_window(first_ms, last_ms))
     period = ask("period", "For how long is the promise?", usual_period(window))
-    is_history = is_file and wall_clock_ms() - found.last_ms > OLD_MS
-    return Answers(
-        name=ask("name", "Name of the application", stem),
-        broker=broker,
-        topic=topic,
-        partitions=partitions,
-        user=user,
-        item=item,
-        time=time,
-        time_unit=found.time_unit,
-        population=population,
-        window=window,
-        period=period,
+    past = (first_ms, last_ms) if is_past else (None, None)
+    return replace(
+        answers,
+        name=ask("name", "Name of the application", answers.name),
+        **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
+        **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),
-        delta=given["delta"],
-        items_per_user=int(ask("items_per_user", "Different items of one user that count in a window", "3")),
-        start_ms=found.first_ms - found.first_ms % DAY_MS if is_history else None,
-        is_history=is_history,
+        items_per_user=ask(
+            "items_per_user", "Different items of one user that count in a window", str(ITEMS), click.IntRange(1)
+        ),
     )

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from stream_dp.cli.command_line import FILE, print_json
+from stream_dp.cli.command_line import FILE, print_json, write_new
 from stream_dp.cli.display import table
 from stream_dp.cli.feed_command import surveyed
 from stream_dp.cli.replay_command import EVENTS, reading_options
@@ -89,7 +89,7 @@ class PlanOptions:
 )
 @click.option("--error", "most_error", type=click.FloatRange(min=0), default=0.1, show_default=True)
 @click.option(
-    "--write", type=click.Path(dir_okay=False, path_type=Path), help="Write FILE with the best setting to this file."
+    "--write", type=click.Path(dir_okay=False, path_type=Path), help="Write FILE with the best setting to a new file."
 )
 @click.option(
     "--figure",
@@ -135,6 +135,9 @@ def plan(
     audience = wanted.audience or max(one.audiences, key=lambda name: one.audiences[name])
     named("audience", audience, one.audiences, "--audience")
     check_kind(one)
+    if one.affords is not None and "epsilon" in dict(grid):
+        words = "the levels are shares of what the ledger affords for every window; vary the window, or items_per_user"
+        raise ConfigError(words, "--grid epsilon")
     settings = points(dict(grid))
     err = Console(stderr=True, highlight=False)
     columns = EventColumns(one, [each.name for each in loaded.views.values() if each.source == one.source])
@@ -156,7 +159,7 @@ def plan(
         if chosen is None:
             raise StateError("no setting meets the goal, so nothing is written; change --goal or --error")
         text = changed_file(file.read_text(encoding="utf-8"), subject, chosen.settings)
-        wanted.write.write_text(text, encoding="utf-8")
+        write_new(wanted.write, text)
         err.print(f"{wanted.write}: {_words(chosen.settings)}", markup=False, soft_wrap=True)
 
 

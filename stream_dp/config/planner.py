@@ -293,9 +293,12 @@ def _afforded(
     rest = each.most(keys) - keys
     found = largest(within) if ledger.pool is not None else min(rest.epsilon, FINEST * moved)
     if not found or not keys <= each:
+        short = _too_small(ledger.name, keys, each)
+        costs = f", and showing the keys of one costs {_listed(keys)}" if any(keys) else ""
         raise ConfigError(
-            f"ledger {ledger.name!r} has {_listed(each)} for each window of a period, and showing the keys of one "
-            f"costs {_listed(keys)}: that leaves nothing for the counts; use longer windows, or a cheaper selection",
+            f"ledger {ledger.name!r} has {_listed(each)} for each window of a period, if all are alike{costs}. That "
+            f"leaves nothing for the counts; {f'raise {short}' if short else 'leave more to this view'}, use longer "
+            "windows, or make the keys cheaper",
             path="ledger",
         )
     return Fraction(decimal_down(found, AFFORDED_DIGITS))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from aiokafka import TopicPartition
 
+from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
+from stream_dp.config.shares import windows_in
 from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import BrokerError, ConfigError
-from stream_dp.exact.rationals import decimal_down
+from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
 from stream_dp.operations.events_file import FORMS, Row
-from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.windows.durations import DAY_MS, format_time, parse_duration, parse_time
+from stream_dp.windows.durations import DAY_MS, CalendarUnit, format_time, parse_duration, parse_length, parse_time
 from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.shapes.calendars import Calendar
 
 SAMPLED_ROWS = 2000
 _USERS = ("user", "customer", "client", "member", "account", "person", "visitor", "reader", "author", "patient")
@@ -32,22 +35,18 @@ class Guess:
     """Columns of some events, as far as their names and values tell.
 
     Attributes:
-        columns: all of them.
-        user: column of the user; empty where the record key is the user.
+        columns: those with texts or numbers.
+        user: column of the user.
         item: column of what is counted.
-        time: column of the time; empty where it is the record's own.
-        time_unit: form of the time.
-        first_ms: the earliest time that was seen.
-        last_ms: the latest one.
+        time: column of the time; empty where none looks like one.
+        times: by column that looks like a time, its form, and the earliest and the latest time in ms.
     """
 
     columns: Sequence[str]
     user: str
     item: str
     time: str
-    time_unit: TimeUnit
-    first_ms: int
-    last_ms: int
+    times: Mapping[str, tuple[TimeUnit, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,51 +68,57 @@ class Answers:
         epsilon: promised to each user in each period.
         delta: promised as well.
         items_per_user: items of one user that count in a window.
-        start_ms: start of the first window and of a period; None where time begins with the first worker.
-        is_history: the events are past ones, so windows follow the times in them.
+        first_ms: of past events the earliest time: windows follow the times in them; None: they begin with the worker.
+        last_ms: of past events the latest time.
     """
 
     name: str
     broker: str
     topic: str
     partitions: int
-    user: str
-    item: str
-    time: str
-    time_unit: TimeUnit
-    population: str
-    window: str
-    period: str
-    epsilon: str
-    delta: str
-    items_per_user: int
-    start_ms: int | None
-    is_history: bool
+    user: str = ""
+    item: str = ""
+    time: str = ""
+    time_unit: TimeUnit = "ms"
+    population: str = ""
+    window: str = ""
+    period: str = ""
+    epsilon: str = "1"
+    delta: str = "1e-6"
+    items_per_user: int = 3
+    first_ms: int | None = None
+    last_ms: int | None = None
 
 
 def guess(rows: Iterable[Row | None]) -> Guess:
     """Guess the columns of events by their names and values.
 
     Raises:
-        ConfigError: no row has a field.
+        ConfigError: no two columns have texts or numbers.
     """
     values: dict[str, list[Any]] = {}
     for row in rows:
         for name, value in (row or {}).items():
-            values.setdefault(name, []).append(value)
-    if not values:
-        raise ConfigError("there are no events to look at: the file or the topic has no row with named fields")
-    times = {name: form for name, some in values.items() if (form := _form(some)) is not None}
+            if not isinstance(value, dict | list):
+                values.setdefault(name, []).append(value)
+    if len(values) < 2:
+        raise ConfigError(
+            f"events need a user and an item, and there is {', '.join(map(repr, values)) or 'no row with a field'}. "
+            "A CSV has commas between its columns and names them in its first line; JSON lines have an object a line, "
+            "with texts or numbers in it"
+        )
+    times: dict[str, tuple[TimeUnit, int, int]] = {}
+    for name, some in values.items():
+        unit = _form(some)
+        if unit is not None:
+            moments = [_READ[unit](one) for one in some]
+            times[name] = unit, min(moments), max(moments)
     time = _named(times, _TIMES) or next(iter(times), "")
     rest = [name for name in values if name != time]
-    user = _named(rest, _USERS) or max(rest, key=lambda name: len({*map(str, values[name])}), default="")
+    user = _named(rest, _USERS) or max(rest, key=lambda name: len({*map(str, values[name])}))
     others = [name for name in rest if name != user]
     texts = [name for name in others if any(isinstance(one, str) and not _is_number(one) for one in values[name])]
-    item = next(iter(texts or others), user)
-    unit: TimeUnit = times.get(time, "ms")
-    seen = [_READ[unit](one) for one in values.get(time, ())] if time else []
-    now_ms = wall_clock_ms()
-    return Guess([*values], user, item, time, unit, min(seen, default=now_ms), max(seen, default=now_ms))
+    return Guess([*values], user, next(iter(texts or others), ""), time, times)
 
 
 async def topic_rows(client: Client, topic: str) -> tuple[list[Row | None], int]:
@@ -147,6 +152,12 @@ def _named(names: Iterable[str], words: Sequence[str]) -> str:
     return next((name for word in words for name in names if word in name.lower()), "")
 
 
+def _length(text: str) -> int | CalendarUnit | None:
+    with suppress(ValueError):
+        return parse_length(text)
+    return None
+
+
 def _is_number(value: object) -> bool:
     return str(value).removeprefix("-").replace(".", "", 1).isdecimal()
 
@@ -171,72 +182,91 @@ def _form(values: Sequence[Any]) -> TimeUnit | None:
     return next(filter(holds, FORMS), None)
 
 
-def usual_window(found: Guess) -> str:
+def usual_window(first_ms: int, last_ms: int) -> str:
     """Return a length of windows of which the events fill some: a day, or an hour or a week."""
-    days = (found.last_ms - found.first_ms) // DAY_MS
+    days = (last_ms - first_ms) // DAY_MS
     return "1h" if days < 2 else "1d" if days < 28 else "1w"
 
 
 def usual_period(window: str) -> str:
     """Return a period that such windows tile."""
-    length = parse_duration(window)
-    return next((one for one in _PERIODS if parse_duration(one) % length == 0), window)
+    length = _length(window)
+    if isinstance(length, CalendarUnit):
+        return _PERIODS[0] if length is CalendarUnit.WEEK else "1y"
+    return next((one for one in _PERIODS if parse_duration(one) % (length or 1) == 0), window)
 
 
-def first_file(answers: Answers) -> str:
+def _start(answers: Answers, first_ms: int) -> int:
+    """Return a start of windows and periods at or before the first event: of its day, or where a calendar says."""
+    lengths = [_length(answers.window), _length(answers.period)]
+    unit = next((length for length in lengths if isinstance(length, CalendarUnit)), None)
+    return first_ms - first_ms % DAY_MS if unit is None else Calendar(unit).start_of(first_ms)
+
+
+def first_file(answers: Answers) -> tuple[str, ViewPlan]:
     """Return a configuration with comments: a histogram whose levels are shares of what the promise affords.
 
     The budget is a pool in zCDP where that affords less noise for every window of a period, else its epsilons add up.
 
+    Returns:
+        The text, and the plan of its view.
+
     Raises:
         ConfigError: an answer is wrong, or the promise affords no window.
     """
-    windows = parse_duration(answers.period) // max(1, parse_duration(answers.window))
-    delta = _exact(answers.delta, "delta")
-    texts = []
-    for slack in (Fraction(0), Fraction(decimal_down(delta / 2, 1))):
-        each = decimal_down((delta - slack) / max(1, windows), 1)
-        texts.append(_text(answers, each, decimal_down(slack, 1) if slack else "", windows))
-    affordable: list[tuple[Fraction, str]] = []
+    epsilon, delta = (_exact(getattr(answers, name), name) for name in ("epsilon", "delta"))
+    if delta >= 1 or not epsilon:
+        raise ConfigError("epsilon must be above 0, and delta above 0 and below 1")
+    (trial,) = build_plan(parse_yaml(_text(answers, decimal_down(delta / 10**9, 1), None, 0))[0]).views.values()
+    windows = windows_in(trial, trial.ledger.periods.longest)
+    affordable: list[tuple[Fraction, str, ViewPlan]] = []
     faults: list[ConfigError] = []
-    for text in texts:
+    slack = Fraction(decimal_down(delta / 2, 1))
+    for pool in (None, (exact_text(epsilon * Fraction(99, 100)), decimal_down(slack, 1))):
+        each = decimal_down((delta - (slack if pool else 0)) / max(1, windows), 1)
+        text = _text(answers, each, pool, windows)
         try:
             (view,) = build_plan(parse_yaml(text)[0]).views.values()
-            affordable.append((view.affords or Fraction(0), text))
+            affordable.append((view.affords or Fraction(0), text, view))
         except ConfigError as error:
             faults.append(error)
     if not affordable:
         raise faults[0]
-    return max(affordable, key=lambda one: one[0])[1]
+    _, text, view = max(affordable, key=lambda one: one[0])
+    return text, view
 
 
 def _exact(text: str, what: str) -> Fraction:
-    try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ConfigError(f"{what} {text!r} is no number; write one as 1e-6 or 1/4") from None
+    with suppress(ValueError):
+        found = parse_exact(text)
+        if found > 0:
+            return found
+    raise ConfigError(f"{what} {text!r} is no number above 0; write one as 1e-6 or 1/4")
 
 
-def _text(answers: Answers, delta: str, slack: str, windows: int) -> str:
+def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: int) -> str:
     """Return the file; texts are written as JSON, which YAML is a superset of."""
     a, quote = answers, json.dumps
+    item, population = (" ".join(one.split()) for one in (a.item, a.population))  # in comments
     user = f", user: {quote(a.user)}" if a.user else ""
     time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}}}" if a.time else ""
-    start = "" if a.start_ms is None else f", start: {format_time(a.start_ms)}"
-    period_start = start.replace(", ", "\n    ")
-    pool = f"\n    zcdp: {{epsilon: {quote(a.epsilon)}, slack: {quote(slack)}}}" if slack else ""
-    why_pool = (
-        "\n    # In this pool the cost of many windows adds up to less than its sum, but for a chance of `slack`."
-        if slack
-        else ""
+    start = "" if a.first_ms is None else f", start: {format_time(_start(a, a.first_ms))}"
+    period_start = "" if isinstance(_length(a.period), CalendarUnit) else start.replace(", ", "\n    ")
+    budget = (
+        ""
+        if pool is None
+        else f"""
+    # In this pool the cost of many windows adds up to less than its sum, but for a chance of `slack`. The rest of
+    # epsilon is for selections, should you add a topk.
+    zcdp: {{epsilon: {quote(pool[0])}, slack: {quote(pool[1])}}}"""
     )
     clock = (
         ", clock: event, idle: 36500d}  # past events: windows follow the times in them\n    retention: 36500d"
-        if a.is_history
+        if a.first_ms is not None
         else "}"
     )
     return f"""\
-# {a.name}: counts of {a.item} by {a.population}, with differential privacy. Written by `stream-dp init`.
+# Counts of {item} by {population}, with differential privacy. Written by `stream-dp init`.
 # Check it: stream-dp check FILE. All keys: docs/configuration.md.
 name: {quote(a.name)}
 broker: {quote(a.broker)}
@@ -246,14 +276,14 @@ key_file: {quote(a.name + ".key")}  # made at the first start; keep it private
 sources:
   events: {{topic: {quote(a.topic)}, partitions: {a.partitions}{user}{time}}}
 
-# The promise: whatever is released in {a.period}, to everybody together, costs one of the {a.population} at most this.
+# The promise: whatever is released in {a.period}, to everybody together, costs one of the {population} at most this.
 # A smaller epsilon protects better and means more noise.
 ledgers:
   promise:
     population: {quote(a.population)}
     epsilon: {quote(a.epsilon)}
     delta: {quote(a.delta)}
-    period: {a.period}{period_start}{why_pool}{pool}
+    period: {a.period}{period_start}{budget}
 
 # Levels of noise, coarse to fine: shares of the epsilon that the promise affords for each of {windows} windows.
 ladders:
@@ -269,7 +299,7 @@ audiences:
 views:
   counts:
     source: events
-    kind: histogram  # every {a.item} with enough users; others: docs/kinds.md
+    kind: histogram  # every {item} with enough users; others: docs/kinds.md
     item: {quote(a.item)}
     items_per_user: {a.items_per_user}  # of one user and window; more count more and add noise: see `stream-dp plan`
     window: {{size: {a.window}{start}{clock}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def test_a_file_that_is_written_plans_and_pays_for_every_window_of_a_period(orde
     assert (said.code, said.out.splitlines()[0]) == (0, "Wrote web-orders.yaml. Next:")
     plan = load_plan(orders.with_name("web-orders.yaml"), {})
     (view,) = plan.views.values()
+    assert "plan web-orders.yaml --events Web_orders.csv --grid items_per_user=1,3,10 --until 2024-01-30" in said.out
+    assert "worker web-orders.yaml --backfill" in said.out
     assert (view.source.user_field, view.item_field, view.source.time_field) == ("customer", "product", "at")
     assert (view.source.time_unit, view.window.clock, view.window.first_ms) == ("iso", "event", 1_704_067_200_000)
     assert (view.items_per_user, [level.name for level in view.levels]) == (2, ["overview", "detailed"])
@@ -83,27 +86,87 @@ def test_a_file_that_is_there_stays_and_a_column_that_is_not_there_is_named(orde
 )
 def test_columns_are_guessed_by_their_names_and_values(rows: list[Row | None], found: tuple[str, ...]) -> None:
     one = guess(rows)
-    assert (one.user, one.item, one.time, one.time_unit) == found
+    assert (one.user, one.item, one.time, one.times.get(one.time, ("ms",))[0]) == found
 
 
 def answers(**changes: object) -> Answers:
     usual = {
         **{"name": "shop", "broker": "127.0.0.1:9092", "topic": "orders", "partitions": 2, "population": "users: all"},
-        **{"user": 'us"er', "item": "page: #1", "time": "", "time_unit": "ms", "start_ms": None, "is_history": False},
+        **{"user": 'us"er', "item": "page: #1", "time": "", "time_unit": "ms"},
         **{"window": "1d", "period": "4w", "epsilon": "4", "delta": "1e-5", "items_per_user": 2},
     }
     return Answers(**(usual | changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--window", "abc"], "views.counts.window.size"),
+        (["--window", "0s"], "views.counts.window.size"),
+        (["--period", "abc"], "ledgers.promise.period"),
+        (["--window", "3d", "--period", "1w"], "views.counts.window.size"),
+        (["--epsilon", "0"], "epsilon '0' is no number above 0"),
+        (["--epsilon", "-1"], "epsilon '-1' is no number above 0"),
+        (["--epsilon", "much"], "epsilon 'much' is no number above 0"),
+        (["--delta", "-1"], "delta '-1' is no number above 0"),
+        (["--delta", "1"], "delta above 0 and below 1"),
+        (["--time", "product"], "column 'product' has no times"),
+        (["--user", "product"], "must be three columns"),
+        (["--out", "nodir/x.yaml"], "cannot be written: No such file"),
+        (["--items-per-user", "10001"], "views.counts.items_per_user"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_answer_is_named_and_nothing_is_written(orders: Path, call: Call, words: list[str], fault: str) -> None:
+    said = call("init", orders.name, "--yes", *words)
+    assert (said.code, fault in said.err) == (2, True), said.err
+    assert [file.name for file in orders.parent.iterdir()] == [orders.name]
+
+
+@pytest.mark.parametrize(
+    ("window", "period", "starts"),
+    [
+        ("1w", "4w", ["2024-01-29T00:00:00Z"] * 2),
+        ("1d", "1w", ["2024-01-29T00:00:00Z"]),
+        ("1mo", "1q", ["2024-02-01T00:00:00Z"]),
+        ("1mo", "1y", ["2024-02-01T00:00:00Z"]),
+        ("1d", "4w", ["2024-02-01T00:00:00Z"] * 2),
+    ],
+)
+def test_windows_of_a_calendar_begin_where_it_says(tmp_path: Path, window: str, period: str, starts: list[str]) -> None:
+    first_ms = 1_706_781_600_000  # 2024-02-01T10:00:00Z, a Thursday
+    text, view = first_file(answers(window=window, period=period, epsilon="20", first_ms=first_ms))
+    assert re.findall(r"start: (\S+?Z)", text) == starts
+    assert view.window.first_ms is not None
+    assert view.window.first_ms <= first_ms < view.window.first_ms + 92 * DAY_MS
+    assert asked(view, view.ledger.periods.longest) <= view.ledger.budget
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "The first line must name the columns"),
+        ("user;item;at\na;b;2024-01-01\n", "A CSV has commas between its columns"),
+        ("user,item,at\na,b,1700000000.5\n", "no column has times"),
+    ],
+)
+def test_events_that_cannot_be_used_are_refused_with_the_reason(
+    orders: Path, call: Call, text: str, fault: str
+) -> None:
+    orders.write_text(text, encoding="utf-8")
+    said = call("init", orders.name, "--yes")
+    assert (said.code in (1, 2), fault in said.err) == (True, True), said.err
+
+
 def test_names_of_any_kind_are_written_as_they_are(tmp_path: Path) -> None:
-    (tmp_path / "shop.yaml").write_text(first_file(answers()), encoding="utf-8")
+    (tmp_path / "shop.yaml").write_text(first_file(answers())[0], encoding="utf-8")
     (view,) = load_plan(tmp_path / "shop.yaml", {}).views.values()
     assert (view.source.user_field, view.item_field, view.ledger.population) == ('us"er', "page: #1", "users: all")
 
 
 @pytest.mark.parametrize(("window", "pooled"), [("1d", True), ("4w", False)])
 def test_the_pool_is_taken_where_it_affords_more(tmp_path: Path, window: str, *, pooled: bool) -> None:
-    (tmp_path / "shop.yaml").write_text(first_file(answers(window=window)), encoding="utf-8")
+    (tmp_path / "shop.yaml").write_text(first_file(answers(window=window))[0], encoding="utf-8")
     (view,) = load_plan(tmp_path / "shop.yaml", {}).views.values()
     assert (view.ledger.pool is not None) == pooled
     assert view.affords is not None
