@@ -219,9 +219,9 @@ def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish, manner
     KEY is the place of a setting in the view, with dots: k, items_per_user, ladder, window.size, selection.epsilon.
     `audiences.NAME=LEVEL` is where an audience starts, in every view that it reads.
     `levels.LEVEL.epsilon`, or `.share`, is a level of its ladder, in every view with that ladder;
-    `ladders.LADDER.LEVEL` may be a new level; `views.VIEW.KEY` is a setting of another view. VALUE is what the file would have: 20, 1m, "[public, staff]".
-    An exact number needs no quotes here. An empty VALUE removes: a setting, whose default is in effect then, a level,
-    or a view.
+    `ladders.LADDER.LEVEL` may be a new level; `views.VIEW.KEY` is a setting of another view. VALUE is what the file
+    would have: 20, 1m, "[public, staff]". An exact number needs no quotes here. An empty VALUE removes: a setting,
+    whose default is in effect then, a level, or a view.
 
     \b
     stream-dp tune app.yaml busiest k=20 kbar=80
