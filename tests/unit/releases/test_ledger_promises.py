@@ -18,7 +18,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import Shares
 from stream_dp.records.codec import AnyRecord, decode
-from stream_dp.records.models import Refusal
+from stream_dp.records.models import Refusal, Release
 from stream_dp.records.statement import caps
 from stream_dp.releases.accounts import Accounts, period_of
 from stream_dp.releases.rows import Call
@@ -50,8 +50,15 @@ class Book:
     """Releases that were paid by a period of another shape than the configured one."""
     exact: bool = True
     """Whether to ask more than that every promise is kept: that what is charged fits, and what is refused does not."""
+    pooled: bool = False
     finest: dict[tuple[str, Interval], Cost] = field(default_factory=dict)
-    """By view and window: what the finest release of it has cost."""
+    """By view and window: what the finest release of it has cost; in a pool, the finest of its first."""
+    levels: dict[tuple[str, Interval], Fraction] = field(default_factory=dict)
+    """By view and window: the finest level that anybody has, by its epsilon."""
+    earlier: set[tuple[str, Interval]] = field(default_factory=set)
+    """Windows that were released by earlier acts: what is released of them now is a step."""
+    steps: dict[tuple[str, Fraction], Fraction] = field(default_factory=dict)
+    """By view and epsilon of a level: rho of a step to it, whatever was released before."""
     kept: dict[Interval, Mapping[str, Cost]] = field(default_factory=dict)
     """By period that has begun: what it keeps for each view that there was then."""
 
@@ -116,9 +123,8 @@ class Book:
             fits = fits and self.shared(plan, payer, budget, window, record.view, asked)
             assert not fits, "a window was refused that is affordable"
             return
-        former, held = self.finest.get((record.view, window), Cost.ZERO), record.privacy.window.cost
-        self.finest[record.view, window] = former.most(held)
-        cost = former.most(held) - former
+        assert isinstance(record, Release)
+        cost = self._charged(plan, record, (record.view, window))
         fits = self.fits(payer, budget, window, cost)
         fits = fits and (not any(cost) or self.shared(plan, payer, budget, window, record.view, cost))
         self.kept.setdefault(payer, self._shares(plan, payer, budget).kept)
@@ -128,6 +134,18 @@ class Book:
         for period, limit in self.begun.items():
             assert self.inside(period) <= limit, "a period does not keep what it promised"
         assert fits or not self.exact, "a window was charged that does not fit"
+
+    def _charged(self, plan: Plan, record: Release, place: tuple[str, Interval]) -> Cost:
+        """What a release costs beyond all that was released of its window, to whomever."""
+        level, before = record.level.epsilon.value, self.levels.get(place, Fraction(0))
+        self.levels[place] = max(level, before)
+        if self.pooled and place in self.earlier:
+            rho = self.steps[record.view, level] if level > before else Fraction(0)
+            return Cost(Fraction(0), Fraction(0), rho)
+        self.steps |= {(record.view, one.epsilon): one.step_rho for one in plan.views[record.view].levels}
+        former, held = self.finest.get(place, Cost.ZERO), record.privacy.window.cost
+        self.finest[place] = former.most(held)
+        return former.most(held) - former
 
     def agree(self, ledgers: Mapping[Interval, Ledger]) -> None:
         """What is stored is what was paid, no more and no less."""
@@ -143,9 +161,10 @@ Act = Shape | tuple[str, int] | tuple[str, str, str]
 
 def run(acts: Iterable[Act], *, pooled: bool = False, exact: bool = True) -> Book:
     """Change the shape, release the next windows of a view, or grant; check everything that is published."""
-    book, seen, following = Book(exact=exact), 0, dict.fromkeys(NAMES, 0)
+    book, seen, following = Book(exact=exact, pooled=pooled), 0, dict.fromkeys(NAMES, 0)
     desk = opened(Shape(4, budget=20 if pooled else 9, pooled=pooled))
     for number, act in enumerate(acts, start=1):
+        book.earlier = set(book.finest)
         match act:
             case Shape():
                 desk.change(act.plan())
