@@ -11,6 +11,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
+from stream_dp.config.crosschecks import shape_of
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import windows_in
@@ -21,7 +22,7 @@ from stream_dp.operations.events_file import FORMS, Row
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, format_time, parse_duration, parse_length, parse_time
 from stream_dp.windows.events import TimeUnit
-from stream_dp.windows.shapes.calendars import Calendar
+from stream_dp.windows.shapes.shape import Settings
 
 SAMPLED_ROWS = 2000
 _USERS = ("user", "customer", "client", "member", "account", "person", "visitor", "reader", "author", "patient")
@@ -200,7 +201,7 @@ def _start(answers: Answers, first_ms: int) -> int:
     """Return a start of windows and periods at or before the first event: of its day, or where a calendar says."""
     lengths = [_length(answers.window), _length(answers.period)]
     unit = next((length for length in lengths if isinstance(length, CalendarUnit)), None)
-    return first_ms - first_ms % DAY_MS if unit is None else Calendar(unit).start_of(first_ms)
+    return first_ms - first_ms % DAY_MS if unit is None else shape_of(Settings(unit)).start_of(first_ms)
 
 
 def first_file(answers: Answers) -> tuple[str, ViewPlan]:
