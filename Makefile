@@ -41,7 +41,7 @@ LOCK := -c constraints.txt
 
 help:
 	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS="--open --keep-running")"
-	@echo "make test       install, lint, run the ordinary tests; about 8 minutes on two cores  (TEST_ARGS=\"-k name\")"
+	@echo "make test       install, lint, run the ordinary tests; about 10 minutes on two cores  (TEST_ARGS=\"-k name\")"
 	@echo "make quick      the unit, kinds and pipeline tests that need no Kafka  (TEST_ARGS=\"-k name\")"
 	@echo "make slow       more cases of what make test shows, without Kafka; about 40 minutes  (TEST_ARGS=\"-k name\")"
 	@echo "make nightly    all that make test leaves out: every case on Kafka, chaos, soak; two hours  (TEST_ARGS=\"-k name\")"
@@ -58,7 +58,7 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/stream-dp demo $(DEMO_ARGS)
 
 test: lint
-	@echo "test: pytest, the ordinary tests: unit, statistical, pipeline, broker; about 8 minutes on two cores"
+	@echo "test: pytest, the ordinary tests: unit, statistical, pipeline, broker; about 10 minutes on two cores"
 	@$(BIN)/python -m pytest --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp
