@@ -12,23 +12,9 @@ from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
 
 _COMMANDS = (
-    *(
-        "demo",
-        "init",
-        "check",
-        "plan",
-        "replay",
-        "worker",
-        "feed",
-        "acl",
-        "schema",
-        "asyncapi",
-        "apply",
-        "tune",
-        "settings",
-    ),
-    *("grant", "grants", "tail", "lookup", "ledger", "status", "serve", "console", "token", "keys", "reset"),
-    "kafka",
+    *("demo", "init", "check", "plan", "replay", "worker", "feed", "acl", "schema", "asyncapi", "apply", "tune"),
+    *("settings", "grant", "grants", "tail", "lookup", "ledger", "status", "serve", "console", "token", "keys"),
+    *("reset", "kafka"),
 )
 _FILES = {
     **{"apply": "settings", "tune": "settings", "grant": "grants"},

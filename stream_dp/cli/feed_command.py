@@ -21,6 +21,16 @@ from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration, format_time
 
+EVENTS = click.Path(exists=True, dir_okay=False, path_type=Path)
+USER = click.option("--user", metavar="COLUMN", help="Column of the user. [default: `user` or `key` of the source]")
+TIME = click.option("--time", metavar="COLUMN", help="Column of the time. [default: `time.field` of the source]")
+TIME_FORMAT = click.option(
+    "--time-format",
+    type=click.Choice(["iso", "s", "ms"]),
+    help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
+)
+SKIP_BAD = click.option("--skip-bad", is_flag=True, help="Skip rows that are no events.")
+
 
 @click.command()
 @FILE
@@ -29,20 +39,16 @@ from stream_dp.windows.durations import format_duration, format_time
     "--from",
     "events",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EVENTS,
     help="The history: a .csv with a heading, .jsonl (or .ndjson) with an object a line, or .parquet (which needs "
     "stream-dp[parquet]).",
 )
-@click.option("--user", metavar="COLUMN", help="Column of the user. [default: `user` or `key` of the source]")
-@click.option("--time", metavar="COLUMN", help="Column of the time. [default: `time.field` of the source]")
-@click.option(
-    "--time-format",
-    type=click.Choice(["iso", "s", "ms"]),
-    help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
-)
+@USER
+@TIME
+@TIME_FORMAT
 @click.option("--all-fields", is_flag=True, help="Write every column, not only those that views of the source count.")
 @click.option("--unchecked-data", is_flag=True, help="Write the rows even if their times look wrong.")
-@click.option("--skip-bad", is_flag=True, help="Skip rows that are no events.")
+@SKIP_BAD
 @click.option(
     "--append", is_flag=True, help="Append to the records of the topic. Without it the topic must be empty or missing."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -30,14 +31,14 @@ from stream_dp.runtime.kafka.client import connect
 from stream_dp.windows.durations import DAY_MS, format_time
 
 OLD_MS = 2 * DAY_MS
-"""Events of which the newest is older are past ones."""
-ITEMS = 3
+"""Events are history if the newest is older than this."""
+BROKER = "127.0.0.1:9092"
 
 
 @click.command()
 @click.argument("events", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--topic", help="Topic of the events. Without EVENTS, its newest records are looked at.")
-@click.option("--broker", default="127.0.0.1:9092", show_default=True, help="Address of the cluster.")
+@click.option("--broker", default=BROKER, show_default=True, help="Address of the cluster.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: NAME.yaml]")
 @click.option("--name", help="Name of the application.")
 @click.option("--user", metavar="COLUMN", help="Who is protected: one value of this column is one user.")
@@ -65,7 +66,8 @@ def init(events: Path | None, topic: str | None, broker: str, out: Path | None, 
         raise click.UsageError("name a file of events, or --topic")
     partitions, rows = 4, list[Row | None]()
     if events is not None:
-        rows = [*islice(open_table(events).rows(), SAMPLED_ROWS), _last(events)]
+        all_rows = open_table(events).rows()
+        rows = [*islice(all_rows, SAMPLED_ROWS), *deque(filter(None, all_rows), maxlen=1)]  # the last has the last time
     elif topic is not None:
         rows, partitions = asyncio.run(_read(topic, broker))
     found = guess(rows)
@@ -89,16 +91,8 @@ def _next(file: Path, events: Path | None, view: ViewPlan, answers: Answers) -> 
     if events is None:
         return [*found, ["check", file, "--sample"], ["worker", file]]
     found.append(["plan", file, "--events", events, "--grid", "items_per_user=1,3,10", *until])
-    found += [["kafka", "up", "--port", "9092"]] if answers.broker == "127.0.0.1:9092" else []
+    found += [["kafka", "up", "--port", "9092"]] if answers.broker == BROKER else []
     return [*found, ["feed", file, "--from", events, *until], ["worker", file, *(["--backfill"] if until else [])]]
-
-
-def _last(events: Path) -> Row | None:
-    """Return the last row of a file, which shows how far its times reach."""
-    last = None
-    for row in open_table(events).rows():
-        last = row or last
-    return last
 
 
 async def _read(topic: str, broker: str) -> tuple[list[Row | None], int]:
@@ -146,6 +140,9 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),
         items_per_user=ask(
-            "items_per_user", "Different items of one user that count in a window", str(ITEMS), click.IntRange(1)
+            "items_per_user",
+            "Different items of one user that count in a window",
+            str(answers.items_per_user),
+            click.IntRange(1),
         ),
     )

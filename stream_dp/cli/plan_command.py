@@ -15,8 +15,8 @@ from rich.text import Text
 
 from stream_dp.cli.command_line import FILE, print_json, write_new
 from stream_dp.cli.display import table
-from stream_dp.cli.feed_command import surveyed
-from stream_dp.cli.replay_command import EVENTS, reading_options
+from stream_dp.cli.feed_command import EVENTS, surveyed
+from stream_dp.cli.replay_command import reading_options
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError, StateError
@@ -115,8 +115,8 @@ def plan(
     prices and thresholds are those of the product. Nothing is drawn; figures of a topk are those of 30 windows, evenly
     spaced. Kinds: histogram, catalogue and topk (gumbel); `stream-dp replay` runs every kind.
 
-    A true key of a topk is one of the k most frequent, of other kinds one that somebody has. The best setting is marked
-    with *; its budget lasts a whole period. An invalid or unaffordable setting has a row with the reason.
+    A true key of a topk is one of the k most frequent; of other kinds, any key that a user had. The best setting is
+    marked with *; its budget lasts a whole period. An invalid or unaffordable setting has a row with the reason.
 
     All figures are computed from raw data, without noise: do not publish them. Settings that were chosen by people's
     data reveal a little of it; a history that was published anyway, or is old, is best.

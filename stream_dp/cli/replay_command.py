@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from stream_dp.cli.command_line import FILE, MOMENT
 from stream_dp.cli.display import price, table
-from stream_dp.cli.feed_command import still_open, surveyed
+from stream_dp.cli.feed_command import EVENTS, SKIP_BAD, TIME, TIME_FORMAT, USER, still_open, surveyed
 from stream_dp.config.planner import load_plan
 from stream_dp.operations import named
 from stream_dp.operations.feed import FeedOptions
@@ -22,7 +22,6 @@ from stream_dp.operations.past_events import open_past_events
 from stream_dp.records.models import PrivacyCost
 
 F = TypeVar("F", bound=Callable[..., Any])
-EVENTS = click.Path(exists=True, dir_okay=False, path_type=Path)
 PRIVATE = "Publishing this output spends budget of the people in it, and no ledger of an application counts that."
 
 
@@ -36,15 +35,11 @@ def reading_options(command: F) -> F:
             help="The history is complete up to this time. Windows that end by then, their grace included, are over. "
             "[default: just after the last event]",
         ),
-        click.option("--skip-bad", is_flag=True, help="Skip rows that are no events."),
+        SKIP_BAD,
         click.option("--unchecked-data", is_flag=True, help="Read the rows even if their times look wrong."),
-        click.option(
-            "--time-format",
-            type=click.Choice(["iso", "s", "ms"]),
-            help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
-        ),
-        click.option("--time", metavar="COLUMN", help="Column of the time. [default: `time.field` of the source]"),
-        click.option("--user", metavar="COLUMN", help="Column of the user. [default: `user` or `key` of the source]"),
+        TIME_FORMAT,
+        TIME,
+        USER,
         click.option("--source", help="The source whose events they are. Needed if FILE has several with a view."),
     ):
         command = option(command)

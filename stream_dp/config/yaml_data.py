@@ -110,7 +110,7 @@ def with_value(text: str, place: Sequence[str | int], value: str | int) -> str:
     Args:
         text: the file's content.
         place: keys of mappings and numbers of entries of lists; all but the last part are there.
-        value: stands there afterwards.
+        value: the new value.
 
     Raises:
         ConfigError: the place is not there, or it has no single value.

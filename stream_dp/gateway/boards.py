@@ -235,7 +235,7 @@ class Board:
     _complete_from: int = 0
     """From this offset on every tombstone was read, and is remembered."""
     _unchecked: list[Window] = field(default_factory=list)
-    """Windows of which only the outlines were read."""
+    """Windows whose records were read only in outline."""
 
     def edition(self, time_ms: int) -> ViewRecord | None:
         """Return the record of the edition in effect at a time, or of the first one; None if none is known."""

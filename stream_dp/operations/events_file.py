@@ -105,12 +105,13 @@ def _csv(file: Path) -> EventTable:
 def _json_lines(file: Path) -> EventTable:
     def rows() -> Iterator[Row | None]:
         with _reading(file), file.open("rb") as lines:
-            yield from (_json_row(line) for line in lines if not line.isspace())
+            yield from (json_row(line) for line in lines if not line.isspace())
 
     return EventTable(None, rows)
 
 
-def _json_row(line: bytes) -> Row | None:
+def json_row(line: bytes) -> Row | None:
+    """Return the object in JSON text, None if it is none."""
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError, RecursionError):

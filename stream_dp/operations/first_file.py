@@ -18,7 +18,7 @@ from stream_dp.config.shares import windows_in
 from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
-from stream_dp.operations.events_file import FORMS, Row
+from stream_dp.operations.events_file import FORMS, Row, json_row
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, format_time, parse_duration, parse_length, parse_time
 from stream_dp.windows.events import TimeUnit
@@ -108,12 +108,7 @@ def guess(rows: Iterable[Row | None]) -> Guess:
             "A CSV has commas between its columns and names them in its first line; JSON lines have an object a line, "
             "with texts or numbers in it"
         )
-    times: dict[str, tuple[TimeUnit, int, int]] = {}
-    for name, some in values.items():
-        unit = _form(some)
-        if unit is not None:
-            moments = [_READ[unit](one) for one in some]
-            times[name] = unit, min(moments), max(moments)
+    times = {name: found for name, some in values.items() if (found := _times(some)) is not None}
     time = _named(times, _TIMES) or next(iter(times), "")
     rest = [name for name in values if name != time]
     user = _named(rest, _USERS) or max(rest, key=lambda name: len({*map(str, values[name])}))
@@ -135,16 +130,8 @@ async def topic_rows(client: Client, topic: str) -> tuple[list[Row | None], int]
     begins, ends = await client.begins(places), await client.ends(places)
     each = -(-SAMPLED_ROWS // partitions)
     since = {place: max(begins[place], ends[place] - each) for place in places}
-    rows = [_row(record.value) async for record in client.follow([topic], until_end=True, since=since)]
+    rows = [json_row(record.value or b"") async for record in client.follow([topic], until_end=True, since=since)]
     return rows, partitions
-
-
-def _row(value: bytes | None) -> Row | None:
-    try:
-        found = json.loads(value or b"null")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _named(names: Iterable[str], words: Sequence[str]) -> str:
@@ -171,16 +158,16 @@ _READ: Mapping[TimeUnit, Callable[[Any], int]] = {
 _PLAUSIBLE_MS = range(parse_time("1990-01-01T00:00:00Z"), parse_time("2100-01-01T00:00:00Z"))
 
 
-def _form(values: Sequence[Any]) -> TimeUnit | None:
-    """Return the form of times that all values have, None if they are no times."""
-
-    def holds(unit: TimeUnit) -> bool:
-        try:
-            return all(not isinstance(one, bool | float) and _READ[unit](one) in _PLAUSIBLE_MS for one in values)
-        except (ValueError, TypeError):
-            return False
-
-    return next(filter(holds, FORMS), None)
+def _times(values: Sequence[Any]) -> tuple[TimeUnit, int, int] | None:
+    """Return the form of times that all values have, and the earliest and the latest; None if they are no times."""
+    if any(isinstance(one, bool | float) for one in values):
+        return None
+    for unit in FORMS:
+        with suppress(ValueError, TypeError):
+            moments = [_READ[unit](one) for one in values]
+            if min(moments) in _PLAUSIBLE_MS and max(moments) in _PLAUSIBLE_MS:
+                return unit, min(moments), max(moments)
+    return None
 
 
 def usual_window(first_ms: int, last_ms: int) -> str:
@@ -216,8 +203,8 @@ def first_file(answers: Answers) -> tuple[str, ViewPlan]:
         ConfigError: an answer is wrong, or the promise affords no window.
     """
     epsilon, delta = (_exact(getattr(answers, name), name) for name in ("epsilon", "delta"))
-    if delta >= 1 or not epsilon:
-        raise ConfigError("epsilon must be above 0, and delta above 0 and below 1")
+    if delta >= 1:
+        raise ConfigError(f"a delta above 0 and below 1 is needed, not {answers.delta}")
     (trial,) = build_plan(parse_yaml(_text(answers, decimal_down(delta / 10**9, 1), None, 0))[0]).views.values()
     windows = windows_in(trial, trial.ledger.periods.longest)
     affordable: list[tuple[Fraction, str, ViewPlan]] = []
