@@ -41,11 +41,9 @@ class Served:
         tokens = Tokens(self.file, wall_clock_ms, OPERATORS_PREFIX)
         self.console = Console(self.plan, self._connect(self.plan), tokens)
         self.console.watch.look_seconds, self.console.watch.status_seconds = 0.05, 0.2
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/"
-        self._server = uvicorn.Server(uvicorn.Config(self.console.app(), port=port, log_config=None, ws="none"))
+        self._place = socket.create_server(("127.0.0.1", 0), backlog=100)  # a browser may ask before the server runs
+        self.url = f"http://127.0.0.1:{self._place.getsockname()[1]}/"
+        self._server = uvicorn.Server(uvicorn.Config(self.console.app(), log_config=None, ws="none"))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -56,7 +54,7 @@ class Served:
         return partial(connect, plan.broker, MemoryClient(self.log))
 
     def _run(self) -> None:
-        self._loop.run_until_complete(self._server.serve())
+        self._loop.run_until_complete(self._server.serve([self._place]))
         for task in (left := asyncio.all_tasks(self._loop)):
             task.cancel()
         if left:  # of none, gather asks for a loop of this thread, which has none
