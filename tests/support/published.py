@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -64,10 +66,25 @@ def visits_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@cache
+def _planned() -> Plan:
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "visits.yaml")
+        file.write_text(VISITS, encoding="utf-8")
+        return load_plan(file, {})
+
+
 @pytest.fixture
 def visits(visits_file: Path) -> Plan:
-    """Its plan."""
-    return load_plan(visits_file)
+    """Its plan. It is made once: that takes longer than most tests that use it."""
+    made, folder = _planned(), visits_file.parent
+    return replace(
+        made,
+        folder=folder,
+        data_dir=folder / made.data_dir.relative_to(made.folder),
+        key_file=folder / made.key_file.relative_to(made.folder),
+        raw=deepcopy(made.raw),
+    )
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from stream_dp.kinds import KINDS
@@ -11,9 +12,11 @@ from stream_dp.kinds import KINDS
 PACKAGE = Path(__file__).parents[3] / "stream_dp"
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted(PACKAGE.rglob("*.py")):
-        yield file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text())
+@cache
+def modules() -> Sequence[tuple[str, ast.Module]]:
+    return [
+        (file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text())) for file in sorted(PACKAGE.rglob("*.py"))
+    ]
 
 
 def asks(tree: ast.AST) -> list[str]:
