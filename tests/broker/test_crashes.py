@@ -33,7 +33,7 @@ DEATHS = [
 @pytest.mark.parametrize(
     ("fresh_folder", "deaths", "kills"),
     [
-        pytest.param(False, DEATHS[::4], 1, id="same folder"),
+        pytest.param(False, DEATHS[::4], 1, id="same folder", marks=pytest.mark.slow),
         pytest.param(False, DEATHS, 3, id="same folder, all", marks=pytest.mark.slow),
         pytest.param(True, DEATHS, 3, id="fresh folder, all", marks=pytest.mark.slow),
     ],

@@ -86,6 +86,7 @@ def others_post(console: Served, note: str = "theirs") -> None:
     assert air.run(post(console.plan, client, record))
 
 
+@pytest.mark.slow
 def test_every_part_is_shown_and_text_of_notes_is_text(visit: Open, console: Served) -> None:
     page = visit(console)
     shown = text(page)
@@ -110,6 +111,7 @@ def test_every_part_is_shown_and_text_of_notes_is_text(visit: Open, console: Ser
     assert page.title() == "air · stream-dp"
 
 
+@pytest.mark.slow
 def test_all_is_well_is_said_and_then_a_problem_comes_by_the_stream(visit: Open, tmp_path: Path) -> None:
     with served(tmp_path, epsilon="9") as console:
         page = visit(console)
@@ -271,6 +273,7 @@ def test_what_removes_something_asks_for_the_name_of_the_application(visit: Open
     page.wait_for_selector("text=Not yet: air-one")
 
 
+@pytest.mark.slow
 def test_a_token_to_look_sees_nothing_that_changes_something(visit: Open, console: Served) -> None:
     page = visit(console, console.looker, wait="#part-now .todo")
     assert "Your token is for looking only." in text(page)
@@ -315,6 +318,7 @@ def test_interrupted_and_mended(visit: Open, console: Served) -> None:
     page.wait_for_selector("#banner .bar", state="detached")
 
 
+@pytest.mark.slow
 def test_token_unknown_and_revoked(visit: Open, console: Served) -> None:
     page = visit(console, "sdpo_wrong", wait="text=This token is not known")
     page.fill("#token", console.token)
@@ -343,6 +347,7 @@ def test_no_sideways_scrolling_on_narrow_screens(visit: Open, console: Served, w
     )
 
 
+@pytest.mark.slow
 def test_every_button_and_field_has_a_name_and_keys_reach_the_plan(visit: Open, console: Served) -> None:
     page = visit(console, reduced_motion="reduce")
     nameless = page.evaluate(

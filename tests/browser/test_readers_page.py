@@ -13,6 +13,7 @@ import pytest
 
 from tests.browser.conftest import serious_faults
 from tests.browser.gateway_double import HOSTILE, STATIC, TOKEN, Double, Json, answer
+from tests.support.chosen import kept_ordinary
 
 pytestmark = pytest.mark.browser
 Page = Any
@@ -78,7 +79,7 @@ def odd(double: Double) -> set[int]:
     return counts
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", kept_ordinary(["carriers"], VIEWS))
 def test_every_count_has_its_interval_in_the_same_element(visit: Open, double: Double, view: str) -> None:
     counts = odd(double)
     page = visit(f"public/{view}")
@@ -93,6 +94,7 @@ def test_every_count_has_its_interval_in_the_same_element(visit: Open, double: D
         assert re.search(r"[\d,]+ to [\d,]+", main(page))
 
 
+@pytest.mark.slow
 def test_states_in_words(visit: Open, double: Double) -> None:
     one = record(double, "leaders")
     double.views["public"]["leaders"]["records"].append(refused(one))
@@ -136,6 +138,7 @@ def test_kinds_in_words(visit: Open, double: Double) -> None:
     assert "A key is shown from 121 on. One with 143 or more would be shown" in destinations
 
 
+@pytest.mark.slow
 def test_another_edition_and_post_processing(visit: Open, double: Double) -> None:
     for one in double.views["public"]["destinations"]["records"][-6:]:
         one["edition"] = 2
@@ -157,6 +160,7 @@ def test_a_hostile_key_is_text(visit: Open, double: Double) -> None:
     assert "broken" not in page.title()
 
 
+@pytest.mark.slow
 def test_sharpened_while_one_looks(visit: Open, double: Double) -> None:
     records = double.views["public"]["destinations"]["records"]
     window = [r for r in records if r["window"]["start"].startswith("2013-11-05")]
@@ -193,6 +197,7 @@ def test_new_windows_and_refusals_come_by_the_stream(visit: Open, double: Double
     assert "leaders.5d1f09c2-7" in asked
 
 
+@pytest.mark.slow
 def test_interrupted_and_mended(visit: Open, double: Double) -> None:
     page = visit("public/leaders")
     page.wait_for_selector("#live >> text=/^Live$/")
@@ -225,6 +230,7 @@ def test_token_unknown_and_revoked(visit: Open, double: Double) -> None:
     assert "ORD" not in page.content()
 
 
+@pytest.mark.slow
 def test_the_keyboard_moves_between_windows(visit: Open) -> None:
     page = visit("public/destinations")
     page.focus("#window")
@@ -239,6 +245,7 @@ def test_the_keyboard_moves_between_windows(visit: Open) -> None:
     assert page.get_attribute("#window", "aria-label").startswith("1 Jan")
 
 
+@pytest.mark.slow
 def test_comparison_of_audiences(visit: Open) -> None:
     page = visit("public/destinations/2013-11-05..2013-12-03")
     page.click("#compare")
@@ -249,12 +256,14 @@ def test_comparison_of_audiences(visit: Open) -> None:
     assert "400 to 444" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_sideways_scrolling_on_narrow_screens(visit: Open, view: str) -> None:
     page = visit(f"public/{view}", viewport={"width": 320, "height": 600})
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
+@pytest.mark.slow
 def test_every_button_and_field_has_a_name(visit: Open) -> None:
     page = visit("public/destinations/2013-11-05..2013-12-03")
     nameless = page.evaluate(
@@ -264,9 +273,10 @@ def test_every_button_and_field_has_a_name(visit: Open) -> None:
     assert nameless == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theme", "views"),
-    [("light", VIEWS[:3]), *(pytest.param(theme, VIEWS, marks=pytest.mark.slow) for theme in ("light", "dark"))],
+    [("light", VIEWS[:3]), *((theme, VIEWS) for theme in ("light", "dark"))],
 )
 def test_axe_finds_no_serious_fault(visit: Open, double: Double, theme: str, views: tuple[str, ...]) -> None:
     for address, wait in (
@@ -293,6 +303,7 @@ def test_axe_finds_no_serious_fault(visit: Open, double: Double, theme: str, vie
     assert not serious_faults(page)
 
 
+@pytest.mark.slow
 def test_axe_finds_a_fault_where_there_is_one(visit: Open) -> None:
     page = visit("public/leaders")
     page.evaluate("document.querySelector('main').append(document.createElement('button'))")

@@ -30,7 +30,7 @@ from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from stream_dp.windows.effects import Commit, Erase, Increment, Send, Step
 from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, VIEW, Case, outcome
 from tests.support.chance import pooled_p_value
-from tests.support.chosen import every, ordinarily
+from tests.support.chosen import every, kept_ordinary, ordinarily
 from tests.support.laplace_laws import half_width
 from tests.support.machine import Machine
 from tests.support.releasing import KEY, Desk, keyed, plan_of
@@ -39,6 +39,11 @@ from tests.support.sealing import read_window, seal_window, window_key_of
 
 LEVELS = (COARSE, MIDDLE, FINE)
 SECOND = 1000
+
+some_kinds = pytest.mark.parametrize(
+    "kind", kept_ordinary(["histogram", "running", "topk"], sorted(CASES)), indirect=True
+)
+"""Of what takes long, three kinds ordinarily: others have the same rows and records, or much of them."""
 
 
 def desk_of(case: Case, budget: str = "400", **options: Any) -> Desk:
@@ -239,6 +244,7 @@ def _place(record: Release) -> tuple[int, int]:
     return record.window.start_ms, record.revision
 
 
+@some_kinds
 @every(3)
 def test_a_cut_at_every_effect_changes_nothing_that_was_shown(case: Case, step: int) -> None:
     whole = scenario(case)
@@ -258,8 +264,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publication, "encode_parts", in_parts)
 
 
+@some_kinds
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("most", [20, pytest.param(10**6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [8, pytest.param(10**6, marks=pytest.mark.slow)])
 def test_a_cut_at_any_row_of_a_release_in_parts_changes_nothing_that_was_shown(case: Case, most: int) -> None:
     """No table is made of two draws, every record is a reading of the stored one, and no row is left over."""
     whole = scenario(case)
@@ -278,9 +285,11 @@ def test_a_cut_at_any_row_of_a_release_in_parts_changes_nothing_that_was_shown(c
         assert desk.machine.unerased(TABLE) == []
 
 
-def test_messages_that_come_again_after_a_crash_change_nothing(case: Case) -> None:
+@some_kinds
+@pytest.mark.parametrize("step", [8, pytest.param(3, marks=pytest.mark.slow)])
+def test_messages_that_come_again_after_a_crash_change_nothing(case: Case, step: int) -> None:
     points = scenario(case).machine.points
-    for cut in range(0, points, 3):
+    for cut in range(0, points, step):
         finished(scenario(case, cuts=(cut, 7, 11), back=4))
 
 
@@ -374,6 +383,7 @@ def test_a_window_that_cannot_be_paid_for_is_refused_and_nothing_is_drawn(case: 
 # -- words ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", kept_ordinary(["histogram"], sorted(CASES)), indirect=True)
 def test_check_explains_the_kind(case: Case, kind: str, tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(case.text(), encoding="utf-8")
@@ -398,6 +408,7 @@ def test_check_explains_the_kind(case: Case, kind: str, tmp_path: Path) -> None:
 schema = cache(codec.schema)
 
 
+@some_kinds
 def test_records_fit_the_schema_of_their_kind_and_of_no_other(case: Case, kind: str) -> None:
     desk = desk_of(case)
     for start, counts in enumerate((case.counts, *case.others)):
@@ -411,6 +422,7 @@ def test_records_fit_the_schema_of_their_kind_and_of_no_other(case: Case, kind: 
                 assert mismatch(data, schema(other), schema(other))
 
 
+@some_kinds
 def test_todays_readers_read_records_with_more_fields_at_every_level(case: Case, kind: str) -> None:
     desk = desk_of(case)
     for start, counts in enumerate((case.counts, *case.others)):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from stream_dp.records.codec import AnyRecord, encode
 from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.effects import Message
-from tests.kinds.cases import Case
+from tests.kinds.cases import CASES, Case
+from tests.support.chosen import kept_ordinary
 from tests.support.oracle import count_script, expected_records
 from tests.support.views import only_view, released, start_of
 
@@ -30,6 +33,7 @@ def visits(case: Case, start: int) -> list[Event | Watermark]:
     return [*script, Watermark(start + (WINDOWS + 1) * MINUTE)]
 
 
+@pytest.mark.parametrize("kind", kept_ordinary(["catalogue", "histogram"], sorted(CASES)), indirect=True)
 async def test_a_worker_releases_and_sharpens_what_the_oracle_expects(case: Case, launch: Launch) -> None:
     generous = ('delta: "1/100", period: 366d', 'delta: "1/5", period: 366d')
     window = ("window: {size: 1m", "window: {size: 1m" + case.window.replace("1s", "1m"))

@@ -26,7 +26,7 @@ from stream_dp.records.models import Refusal, Release
 from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from tests.kinds.cases import CASES, VIEW
 from tests.kinds.one_level import COUNTS, ONE_LEVEL, OTHERS, OneLevel
-from tests.support.chosen import every
+from tests.support.chosen import every, kept_ordinary
 from tests.support.releasing import Desk, plan_of
 from tests.support.schemas import mismatch
 
@@ -144,6 +144,7 @@ def finished(case: OneLevel, desk: Desk) -> None:
     assert desk.machine.unerased(TABLE) == []
 
 
+@pytest.mark.parametrize("case", kept_ordinary(["catalogue strict", "pure_topk"], sorted(ONE_LEVEL)), indirect=True)
 @every(4)
 def test_a_cut_at_every_effect_changes_nothing_that_was_shown(case: OneLevel, step: int) -> None:
     whole = scenario(case)
@@ -177,6 +178,7 @@ def test_a_user_with_more_items_gets_more_noise_for_the_same_epsilon(case: OneLe
         assert Fraction("7.389056") < ratio < Fraction("7.3890561")  # e^2
 
 
+@pytest.mark.parametrize("case", kept_ordinary(["catalogue strict"], sorted(ONE_LEVEL)), indirect=True)
 def test_check_explains_the_kind(case: OneLevel, tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(case.text(), encoding="utf-8")

@@ -107,7 +107,7 @@ async def check(app: Application, case: Case, windows: Mapping[int, Mapping[str,
         )
 
 
-@pytest.mark.parametrize("kind", ordinarily(2, CALENDAR_KINDS))
+@pytest.mark.parametrize("kind", ordinarily(1, CALENDAR_KINDS))
 async def test_local_days_over_a_leap_day_and_a_change_of_the_clock(kind: str, launch: Launch) -> None:
     case, first, end = CASES[kind], midnight(FIRST), midnight(LAST)
     app = await begun(launch, case, "1d", first, "period: 1mo")

@@ -229,6 +229,7 @@ async def test_who_leaves_the_loop_leaves_nothing_open(site: Site, release: Make
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @only_gateway
 async def test_after_a_restart_of_the_gateway_it_goes_on_where_it_was(site: Site, release: Make) -> None:
     site.world.publish(release({"home": 4}), release({"home": 4}, day=1))

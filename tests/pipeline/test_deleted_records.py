@@ -49,7 +49,9 @@ async def counted(app: Application) -> bool:
     return (await stored_totals_of(app)).total("events_consumed") == sum(ends.values())
 
 
-@pytest.mark.parametrize("changes", [(), (REKEYED, ENOUGH)], ids=["keyed", "rekeyed"])
+@pytest.mark.parametrize(
+    "changes", [(), pytest.param((REKEYED, ENOUGH), marks=pytest.mark.slow)], ids=["keyed", "rekeyed"]
+)
 async def test_what_retention_deleted_while_no_worker_ran_is_refused_as_lost_and_the_rest_is_exact(
     launch: Launch, caplog: pytest.LogCaptureFixture, changes: tuple[tuple[str, str], ...]
 ) -> None:

@@ -52,7 +52,7 @@ async def pass_to(made: Changing, minute: int, view: str) -> None:
 @pytest.mark.parametrize(
     ("what", "ends"),
     [
-        pytest.param(what, ends, marks=[] if (what, number) in {("unlock", 0), ("audience", 1)} else pytest.mark.slow)
+        pytest.param(what, ends, marks=[] if (what, number) == ("audience", 1) else pytest.mark.slow)
         for what in ["unlock", "sharpen", "audience", "view"]
         for number, ends in enumerate(["a worker ends", "the worker goes on"])
     ],

@@ -54,7 +54,9 @@ async def assert_alike(app: Application, found: Sequence[Replayed]) -> None:
 
 
 @IN_MEMORY
-@pytest.mark.parametrize("changes", [TWO, (UNLOCKING,)], ids=["two views", "unlocks"])
+@pytest.mark.parametrize(
+    "changes", [pytest.param(TWO, marks=pytest.mark.slow), (UNLOCKING,)], ids=["two views", "unlocks"]
+)
 async def test_a_replay_publishes_the_bytes_of_an_application_that_reads_the_same(
     launch: Launch, tmp_path: Path, changes: Sequence[tuple[str, str]]
 ) -> None:

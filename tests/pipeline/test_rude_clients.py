@@ -11,6 +11,7 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.gateway import server
 from stream_dp.runtime.limits import open_more_files
+from tests.support.chosen import spread
 from tests.support.published import visits, visits_file  # noqa: F401 - fixtures
 from tests.support.serving import WITHIN_SECONDS, World, status
 
@@ -52,7 +53,7 @@ async def until_ended(port: int, head: bytes, drop: bytes) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("how", RUDE)
+@pytest.mark.parametrize("how", spread(3, RUDE))
 async def test_a_request_that_never_ends_is_ended_and_others_are_answered(
     world: World, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

@@ -42,6 +42,7 @@ from stream_dp.select.one_shot import (
     noisy_top_k,
 )
 from tests.support.chance import pooled_p_value
+from tests.support.chosen import kept_ordinary
 from tests.support.items import text
 
 pytestmark = pytest.mark.statistical
@@ -85,7 +86,9 @@ def z_score(found: int, runs: int, chance: float) -> float:
 
 
 @pytest.mark.parametrize("runs", [4_000, pytest.param(200_000, marks=long_form)])
-@pytest.mark.parametrize("name", [name for name, row in CASES.items() if len(row["outcomes"]) > 1])
+@pytest.mark.parametrize(
+    "name", kept_ordinary(["basic", "flat"], [name for name, row in CASES.items() if len(row["outcomes"]) > 1])
+)
 def test_the_output_law_of_every_listed_case(name: str, runs: int) -> None:
     row = CASES[name]
     p = parameters(row)

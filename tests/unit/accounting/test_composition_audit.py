@@ -73,7 +73,9 @@ SHARES = ["0.02", "0.3", "0.5", "0.7", "0.98"]
 
 @pytest.mark.parametrize("tight", [False, True])
 @pytest.mark.parametrize("slack", ["1e-2", "1e-6", "1e-9"])
-@pytest.mark.parametrize(("ratio", "k"), [("1.1", 1), ("1.1", 3), ("1.1", 100), ("1.02", 200), ("2", 40)])
+@pytest.mark.parametrize(
+    ("ratio", "k"), [("1.1", 1), ("1.1", 3), ("1.1", 100), pytest.param("1.02", 200, marks=pytest.mark.slow), ("2", 40)]
+)
 def test_repeated_worst_steps_stay_within_slack(ratio: str, k: int, slack: str, *, tight: bool) -> None:
     delta = Fraction(slack)
     for share in SHARES:
@@ -206,8 +208,16 @@ def cheapest(_chosen: Step) -> Fraction:
 @pytest.mark.parametrize(
     ("choose", "price", "free_bottoms"),
     [
-        pytest.param(lambda *_: TIMID, half, 0, id="a draw costs a sixteenth of its squared epsilon"),
-        pytest.param(lambda loss, _: BOLD if loss >= 1 else COUNT, cheapest, 0, id="all cost what the cheapest does"),
+        pytest.param(
+            lambda *_: TIMID, half, 0, id="a draw costs a sixteenth of its squared epsilon", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            lambda loss, _: BOLD if loss >= 1 else COUNT,
+            cheapest,
+            0,
+            id="all cost what the cheapest does",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(lambda *_: step("3/2", "4/5"), rho, 60, id="a bottom goes free"),
     ],
 )

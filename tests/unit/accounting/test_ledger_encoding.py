@@ -4,12 +4,13 @@ from fractions import Fraction
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
 from stream_dp.accounting import Cost, Ledger, decode, encode, encode_cost
 from stream_dp.errors import StateError
+from tests.support.chosen import examples
 
 AMOUNTS = st.fractions(min_value=0, max_value=10, max_denominator=10**12)
 COSTS = st.builds(Cost, AMOUNTS, st.fractions(min_value=0, max_value=1, max_denominator=10**30), AMOUNTS)
@@ -28,8 +29,7 @@ def reservations(ledger: Ledger) -> list[tuple[str, bytes]]:
     return [(call, encode_cost(cost)) for call, cost in ledger.reserved.items()]
 
 
-@settings(derandomize=True, max_examples=40, deadline=None)
-@given(NAMED, NAMED, NAMED)
+@examples(8, 40, given(NAMED, NAMED, NAMED), derandomize=True)
 def test_decoding_returns_what_was_encoded(
     views: dict[str, Cost], reserved: dict[str, Cost], readers: dict[str, Cost]
 ) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, decode, encode, encode_cost, forfeit, reserve
 from stream_dp.errors import StateError
+from tests.support.chosen import examples
 
 BUDGET = Cost(Fraction(2), Fraction("1e-6"), Fraction(4))
 CALLS = st.sampled_from(["a", "b", "c", "d"])
@@ -35,8 +36,7 @@ def stored(ledger: Ledger) -> Ledger:
     return decode(encode(ledger), [(call, encode_cost(cost)) for call, cost in ledger.reserved.items()])
 
 
-@settings(derandomize=True, max_examples=200)
-@given(STEPS)
+@examples(50, 200, given(STEPS), derandomize=True)
 def test_no_interleaving_overspends_or_forgets_a_charge(steps: list[tuple[str, str, Cost]]) -> None:
     ledger, charged, open_calls = Ledger(BUDGET), list[Cost](), dict[str, Cost]()
     for step, call, cost in steps:
@@ -162,8 +162,7 @@ WINDOWS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=150)
-@given(WINDOWS)
+@examples(40, 150, given(WINDOWS), derandomize=True)
 def test_a_crash_between_any_two_steps_never_undercharges(windows: list[tuple[Cost, Fraction, int, bool]]) -> None:
     run(windows, charge)
 

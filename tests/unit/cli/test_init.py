@@ -129,8 +129,8 @@ def test_a_wrong_answer_is_named_and_nothing_is_written(orders: Path, call: Call
         ("1w", "4w", ["2024-01-29T00:00:00Z"] * 2),
         ("1d", "1w", ["2024-01-29T00:00:00Z"]),
         ("1mo", "1q", ["2024-02-01T00:00:00Z"]),
-        ("1mo", "1y", ["2024-02-01T00:00:00Z"]),
-        ("1d", "4w", ["2024-02-01T00:00:00Z"] * 2),
+        pytest.param("1mo", "1y", ["2024-02-01T00:00:00Z"], marks=pytest.mark.slow),
+        pytest.param("1d", "4w", ["2024-02-01T00:00:00Z"] * 2, marks=pytest.mark.slow),
     ],
 )
 def test_windows_of_a_calendar_begin_where_it_says(tmp_path: Path, window: str, period: str, starts: list[str]) -> None:

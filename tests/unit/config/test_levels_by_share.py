@@ -162,8 +162,12 @@ UNLOCKS = (
     "changes",
     [
         pytest.param((SHARES, FINE_READERS, ONLY_PAGES), id="a histogram"),
-        pytest.param((SHARES, FINE_READERS), id="a histogram and draws"),
-        pytest.param((SHARES, UNLOCKS, ONLY_PAGES), id="two unlocks, which cost more than their last level alone"),
+        pytest.param((SHARES, FINE_READERS), id="a histogram and draws", marks=pytest.mark.slow),
+        pytest.param(
+            (SHARES, UNLOCKS, ONLY_PAGES),
+            id="two unlocks, which cost more than their last level alone",
+            marks=pytest.mark.slow,
+        ),
         pytest.param((*ONE_LEVEL, STRICT, ONLY_PAGES), id="strict noise, of which a user moves twice as much"),
     ],
 )

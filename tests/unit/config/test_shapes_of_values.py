@@ -355,7 +355,7 @@ def test_the_full_file_is_right_and_has_every_key(folder: Path) -> None:
 
 
 def test_a_value_of_any_shape_is_planned_or_refused_with_its_path(folder: Path) -> None:
-    assert complaints(folder, islice(cases(), 0, None, 10)) == []
+    assert complaints(folder, islice(cases(), 0, None, 37)) == []
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, remedy
 from stream_dp.errors import ConfigError
 from stream_dp.windows.shapes.shape import Interval
+from tests.support.chosen import examples
 from tests.support.releasing import POOL, SHOP, plan, plan_of
 
 PERIOD_MS = 12_000
@@ -225,8 +226,7 @@ def test_shares_that_leave_a_view_without_one_no_window_are_refused() -> None:
     ]
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
-@given(sharings())
+@examples(15, 60, given(sharings()), derandomize=True)
 def test_shares_that_are_advised_last_the_whole_period_and_where_none_are_none_would(
     sharing: tuple[Cost, list[ViewPlan]],
 ) -> None:

@@ -42,7 +42,7 @@ def e(x: Fraction) -> tuple[Fraction, Fraction]:
 
 
 # ---------------------------------------------------------------------------------------------- on single bits
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("n", ordinarily(6, [1, 2, 3, 6, 7, 8, 5]))
 def test_uniform_numbers_are_uniform(every_bit: Callable[..., Any], n: int) -> None:
     law = every_bit(lambda bits: coins.uniform(n, bits), F(1, 10**8))
 
@@ -120,7 +120,12 @@ def test_a_clock_of_an_exponential_has_its_law(every_coin: Callable[..., Any], x
 
 @pytest.mark.parametrize(
     ("rate", "cutoff", "open_mass"),
-    [(F(0), 5, F(0)), (F(1, 3), 5, F(1, 20)), (F(1), 7, F(1, 1000)), (F(3, 2), 5, F(1, 7))],
+    [
+        (F(0), 5, F(0)),
+        (F(1, 3), 5, F(1, 20)),
+        (F(1), 7, F(1, 1000)),
+        pytest.param(F(3, 2), 5, F(1, 7), marks=pytest.mark.slow),
+    ],
 )
 def test_poisson_numbers_have_their_law(
     every_coin: Callable[..., Any], rate: Fraction, cutoff: int, open_mass: Fraction

@@ -4,11 +4,12 @@ from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import ParameterError
 from stream_dp.exact.reals import exp_neg, log, smallest_power
+from tests.support.chosen import examples
 
 PRECISIONS = st.sampled_from([1, 2, 7, 64, 128, 256, 600])
 POSITIVE = st.builds(
@@ -23,8 +24,7 @@ def decimal(q: Fraction) -> Decimal:
     return Decimal(q.numerator) / Decimal(q.denominator)
 
 
-@given(x=POSITIVE, precision=PRECISIONS)
-@settings(derandomize=True, max_examples=400, deadline=None)
+@examples(100, 400, given(x=POSITIVE, precision=PRECISIONS), derandomize=True)
 def test_exp_neg_encloses_the_exponential_within_two_units(x: Fraction, precision: int) -> None:
     lower, upper = exp_neg(x, precision)
 
@@ -33,8 +33,7 @@ def test_exp_neg_encloses_the_exponential_within_two_units(x: Fraction, precisio
     assert 0 <= lower <= upper <= min(lower + 2, 1 << precision)
 
 
-@given(q=POSITIVE.filter(lambda q: q != 1), precision=PRECISIONS)
-@settings(derandomize=True, max_examples=400, deadline=None)
+@examples(100, 400, given(q=POSITIVE.filter(lambda q: q != 1), precision=PRECISIONS), derandomize=True)
 def test_log_encloses_the_logarithm_within_two_units(q: Fraction, precision: int) -> None:
     lower, upper = log(q, precision)
 
@@ -93,13 +92,17 @@ def test_arguments_outside_the_domain_are_refused() -> None:
             smallest_power(base, bound)
 
 
-@given(
-    base=st.integers(min_value=2, max_value=97).flatmap(
-        lambda q: st.builds(Fraction, st.integers(min_value=1, max_value=q - 1), st.just(q))
+@examples(
+    80,
+    300,
+    given(
+        base=st.integers(min_value=2, max_value=97).flatmap(
+            lambda q: st.builds(Fraction, st.integers(min_value=1, max_value=q - 1), st.just(q))
+        ),
+        bound=POSITIVE,
     ),
-    bound=POSITIVE,
+    derandomize=True,
 )
-@settings(derandomize=True, max_examples=300, deadline=None)
 def test_smallest_power_is_the_first_that_reaches_the_bound(base: Fraction, bound: Fraction) -> None:
     n = smallest_power(base, bound)
 

@@ -17,6 +17,7 @@ from stream_dp.gateway.tokens import LOOKER, OPERATOR, OPERATORS_PREFIX, Request
 from stream_dp.gateway.web import SECURITY, STATUSES
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.windows.durations import parse_time
+from tests.support.chosen import ordinarily, spread
 from tests.support.console import DAY_MS, OWN, Desk
 from tests.support.gateway import ask
 from tests.support.published import Call, log  # noqa: F401 - fixtures
@@ -217,7 +218,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", ordinarily(8, range(30)))
 def test_a_plan_says_what_tune_says_and_no_release_is_asked_for(
     desk: Desk, call: Call, visits_file: Path, seed: int
 ) -> None:
@@ -513,7 +514,7 @@ FAULTY: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTY)
+@pytest.mark.parametrize("name", spread(3, FAULTY))
 def test_what_is_impossible_says_why_and_changes_nothing(desk: Desk, name: str) -> None:
     path, body, reason = FAULTY[name]
     control = len(run(desk.known()))
@@ -558,7 +559,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", spread(3, BAD))
 def test_a_wrong_request_is_400_and_says_why(desk: Desk, name: str) -> None:
     path, body, reason = BAD[name]
     answer = run(desk.send(path, body))
@@ -582,7 +583,7 @@ def test_consent_to_what_was_not_shown_changes_nothing(desk: Desk, body: Any, re
     assert len(run(desk.known())) == 1
 
 
-@pytest.mark.parametrize("path", [PLAN, CURVE, SETTINGS, GRANTS, f"{GRANTS}/x", SESSION])
+@pytest.mark.parametrize("path", ordinarily(1, [SETTINGS, f"{GRANTS}/x", SESSION, PLAN, CURVE, GRANTS]))
 @pytest.mark.parametrize(
     ("headers", "status", "kind"),
     [
@@ -641,7 +642,7 @@ def test_who_may_look_changes_nothing_and_sees_that_in_the_words_of_what_is_not_
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "TRACE", "DELETE"])
-@pytest.mark.parametrize("path", [SETTINGS, GRANTS, PLAN, "/v1/status"])
+@pytest.mark.parametrize("path", ordinarily(1, [SETTINGS, GRANTS, PLAN, "/v1/status"]))
 def test_other_methods_are_refused(desk: Desk, path: str, method: str) -> None:
     assert run(desk.send(path, {}, method)).status == 405
 

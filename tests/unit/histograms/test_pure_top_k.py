@@ -20,6 +20,7 @@ from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.histograms.counting_queries import Base, GeometricTable
 from stream_dp.histograms.order import largest_values, rounding_units
 from stream_dp.histograms.pure_top_k import PureTopK, distinct_absent, scaled, strictly_above_next
+from tests.support.chosen import examples
 
 HUGE = 1 << 64
 
@@ -157,8 +158,7 @@ def test_each_sequence_of_distinct_keys_comes_once(held: tuple[int, ...]) -> Non
     assert sorted(tuple(distinct_absent(held, z)) for z in drawn) == sorted(permutations(left, 3))
 
 
-@given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(30, 100, given(st.data()))
 def test_distinct_keys_are_those_of_the_published_search(data: st.DataObject) -> None:
     held = sorted(data.draw(st.sets(st.integers(1, 60), max_size=50)))
     number = data.draw(st.integers(0, 60 - len(held)))

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -14,6 +14,7 @@ from stream_dp.exact.aes import Blocks
 from stream_dp.lossless import bulk as module
 from stream_dp.lossless.bulk import bulk_clocks
 from stream_dp.lossless.levels import WORD
+from tests.support.chosen import examples, ordinarily
 from tests.support.threshold_process import clocks
 
 LEADS = [0, 1, 2, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF]
@@ -49,8 +50,7 @@ def reference(keys: list[tuple[list[int], list[int]]], level: int) -> list[list[
     return [[clocks([*words, WORD - 1], (level,))[0] for words in sides] for sides in keys]
 
 
-@given(keys=st.lists(SIDES, max_size=12), level=LEVELS)
-@settings(derandomize=True, max_examples=250, deadline=None)
+@examples(60, 250, given(keys=st.lists(SIDES, max_size=12), level=LEVELS), derandomize=True)
 def test_clocks_in_bulk_are_those_of_the_threshold_process(keys: list[tuple[list[int], list[int]]], level: int) -> None:
     script = Script(keys)
 
@@ -60,8 +60,12 @@ def test_clocks_in_bulk_are_those_of_the_threshold_process(keys: list[tuple[list
     assert found.tolist() == reference(keys, level)
 
 
-@given(keys=st.lists(SIDES, max_size=12), level=LEVELS, rows=st.integers(1, 5), blocks=st.integers(1, 7))
-@settings(derandomize=True, max_examples=120, deadline=None)
+@examples(
+    30,
+    120,
+    given(keys=st.lists(SIDES, max_size=12), level=LEVELS, rows=st.integers(1, 5), blocks=st.integers(1, 7)),
+    derandomize=True,
+)
 def test_clocks_do_not_depend_on_how_the_work_is_cut(
     keys: list[tuple[list[int], list[int]]], level: int, rows: int, blocks: int
 ) -> None:
@@ -73,7 +77,7 @@ def test_clocks_do_not_depend_on_how_the_work_is_cut(
         assert bulk_clocks(script, script.addresses, level).T.tolist() == reference(keys, level)
 
 
-@pytest.mark.parametrize("level", [1, 3, 5, 7])
+@pytest.mark.parametrize("level", ordinarily(1, [3, 1, 5, 7]))
 def test_every_stream_of_five_three_bit_words_on_either_side(level: int) -> None:
     """All 8^5 streams at once, one key each; the other side has the stream that is read backwards."""
     streams = [[word << 61 for word in stream] for stream in product(range(8), repeat=5)]

@@ -39,7 +39,8 @@ def in_order(family: Any, levels: tuple[Any, ...], order: tuple[int, ...], count
     return tuple(found[i] - count for i in range(len(levels)))
 
 
-@pytest.mark.parametrize("order", ordinarily(1, ORDERS), ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_the_joint_law_is_that_of_one_path_in_every_order(
     every_number: Callable[..., Any], order: tuple[int, ...]
 ) -> None:

@@ -7,11 +7,12 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
 from stream_dp.lossless.levels import WORD
+from tests.support.chosen import examples
 from tests.support.threshold_process import clocks
 
 WORDS = st.lists(st.integers(min_value=0, max_value=WORD - 1), max_size=40)
@@ -36,8 +37,7 @@ def test_vector_d11_joint_law_over_all_streams_of_five_three_bit_words(vector: C
     assert law == {clock: Fraction(p) for clock, p in expected.items()}
 
 
-@given(words=WORDS, ladder=LADDER)
-@settings(derandomize=True, max_examples=300, deadline=None)
+@examples(80, 300, given(words=WORDS, ladder=LADDER), derandomize=True)
 def test_each_clock_counts_the_words_before_the_first_that_reaches_its_level(
     words: list[int], ladder: list[int]
 ) -> None:
@@ -48,8 +48,7 @@ def test_each_clock_counts_the_words_before_the_first_that_reaches_its_level(
     assert found == tuple(next(j for j, word in enumerate(stream) if word >= level) for level in ladder)
 
 
-@given(words=WORDS, ladder=LADDER)
-@settings(derandomize=True, max_examples=300, deadline=None)
+@examples(80, 300, given(words=WORDS, ladder=LADDER), derandomize=True)
 def test_a_coarser_clock_is_never_below_a_finer_one(words: list[int], ladder: list[int]) -> None:
     found = clocks(iter([*words, WORD - 1]), sorted(ladder))
 

@@ -10,6 +10,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.editions import Posted, next_record, plan_holding
 from stream_dp.operations.status import ToCome, sharper_to_come
 from stream_dp.releases.rows import stored_view
+from tests.support.chosen import spread
 from tests.support.panes import COUNTS, paned
 from tests.support.releasing import ONLY_PAGES, Desk, plan
 from tests.support.running import running
@@ -90,7 +91,7 @@ def given(desk: Desk, starts: range) -> Desk:
     return desk
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", spread(2, PLANS))
 def test_the_next_window_of_each_level_is_unlocked_at_that_time_and_no_other_one_before(name: str) -> None:
     desk = given(Desk(PLANS[name], audit=False), range(0, 12_000, 1000))
     now, seen = 0, 0

@@ -169,7 +169,10 @@ def test_chances_of_a_top_k_are_those_of_every_order_of_draws(
     assert found == pytest.approx(enumerated(counts, epsilon, bottom, k), abs=1e-8)
 
 
-@pytest.mark.parametrize(("items", "k", "epsilon"), [(60, 10, 0.1), (150, 50, 0.1), (200, 100, 0.01), (300, 100, 0.5)])
+@pytest.mark.parametrize(
+    ("items", "k", "epsilon"),
+    [(60, 10, 0.1), (150, 50, 0.1), (200, 100, 0.01), pytest.param(300, 100, 0.5, marks=pytest.mark.slow)],
+)
 def test_a_finer_integral_gives_the_same_chances(
     items: int, k: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

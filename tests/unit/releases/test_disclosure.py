@@ -15,6 +15,7 @@ from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, Call, WindowRow, stored_window
 from stream_dp.windows.encoding import decode, text
 from tests.support.acts import shop as panes_shop
+from tests.support.chosen import kept_ordinary, ordinarily, spread
 from tests.support.editions import holding
 from tests.support.expiring import standing
 from tests.support.machine import newest
@@ -85,7 +86,7 @@ def taken_out(what: str, cut: int | None = None, *, takes_out: bool = True) -> D
     return desk
 
 
-@pytest.mark.parametrize("what", GONE)
+@pytest.mark.parametrize("what", kept_ordinary(["sharpen", "audience"], GONE))
 def test_what_was_taken_out_makes_no_window_of_a_former_edition_finer(what: str) -> None:
     *_, audience = GONE[what]
     first = [(second, 1, "middle" if audience == "staff" else "coarse") for second in range(5)]
@@ -96,7 +97,7 @@ def test_what_was_taken_out_makes_no_window_of_a_former_edition_finer(what: str)
     desk.auditor.settled()
 
 
-@pytest.mark.parametrize("what", GONE)
+@pytest.mark.parametrize("what", ordinarily(1, GONE))
 def test_what_was_taken_out_stays_out_wherever_the_process_ends(what: str) -> None:
     whole = taken_out(what)
     for cut in range(0, 40, 6):
@@ -172,7 +173,7 @@ def spent(desk: Desk) -> list[str]:
     return [str(ledger.spent) for ledger in read_ledgers(rows).values()]
 
 
-@pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5, 8])
+@pytest.mark.parametrize("cut", spread(3, [None, 0, 1, 2, 3, 5, 8]))
 def test_a_release_that_waits_for_its_slot_does_not_leave_for_an_audience_that_is_gone(cut: int | None) -> None:
     known = [(0, shop()), (3, shop(BOUND)), (5, shop(BOUND, NOBODY_MORE))]
     desk = Desk(holding(*known[:2]), until_ms=0)
@@ -192,7 +193,7 @@ def test_a_release_that_waits_for_its_slot_does_not_leave_for_an_audience_that_i
     assert spent(desk) == before
 
 
-@pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5, 8])
+@pytest.mark.parametrize("cut", spread(3, [None, 0, 1, 2, 3, 5, 8]))
 @pytest.mark.parametrize("made_of_panes", [False, True])
 def test_a_revision_that_waits_for_its_slot_does_not_leave_when_its_unlock_is_gone(
     cut: int | None, *, made_of_panes: bool
@@ -309,9 +310,10 @@ def test_windows_of_a_view_that_was_taken_out_stay_until_their_retention_is_over
         assert engine.due_ms == due_ms, "the runtime tells the time by then"
 
 
-def test_a_view_expires_wherever_the_process_ends() -> None:
+@pytest.mark.parametrize("step", [199, pytest.param(67, marks=pytest.mark.slow)])
+def test_a_view_expires_wherever_the_process_ends(step: int) -> None:
     whole = expired()
-    for cut in range(0, 400, 67):
+    for cut in range(0, 400, step):
         desk = expired(cut)
         assert newest(desk.published()) == newest(whole.published())
         desk.auditor.settled()
@@ -433,7 +435,7 @@ def test_who_is_lowered_before_a_window_leaves_gets_it_at_the_lower_level(at_ms:
     assert spent(desk) == before, "the finest level was paid for when it was drawn"
 
 
-@pytest.mark.parametrize("cut", range(0, 40, 3))
+@pytest.mark.parametrize("cut", spread(4, range(0, 40, 3)))
 @pytest.mark.parametrize("lowered", ["none", "coarse"])
 def test_what_was_taken_back_counts_once_among_what_an_audience_was_told(lowered: str, cut: int) -> None:
     desk = Desk(holding((0, shop())), until_ms=0)
@@ -513,7 +515,7 @@ def test_a_grant_holds_for_windows_of_a_ladder_without_its_level(now: str) -> No
 # -- what keeps the newest that was told --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("cut", spread(3, [None, 0, 1, 2, 3, 5, 8, 13]))
 @pytest.mark.parametrize("definitions", [1, 2])
 def test_windows_that_were_taken_back_before_they_left_let_nothing_expire(definitions: int, cut: int | None) -> None:
     """Else no topic would tell up to where windows were released, and state that is lost would be drawn again."""

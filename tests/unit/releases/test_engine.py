@@ -26,6 +26,7 @@ from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.effects import Commit, Publish, Step
 from stream_dp.windows.encoding import text, window_key
+from tests.support.chosen import every
 from tests.support.releasing import DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, buckets_of, keyed, plan, totals
 from tests.support.sealing import minimum_counts
 
@@ -462,10 +463,12 @@ def test_the_ledger_of_a_window_is_that_of_the_period_it_is_in() -> None:
     assert spent == epsilons("2", "8")
 
 
-def test_no_period_has_events_of_a_window_that_is_charged_to_another() -> None:
+@every(5)
+def test_no_period_has_events_of_a_window_that_is_charged_to_another(step: int) -> None:
     """Every plan of small windows and periods that is not refused: a user of one period pays in that one only."""
     refused: list[str] = []
-    for size, first, period, start in product(range(1, 5), range(3), (2, 3, 4, 6), range(2)):
+    tried = [*product(range(1, 5), range(3), (2, 3, 4, 6), range(2))][::step]
+    for size, first, period, start in tried:
         times = (
             ("size: 1s, start: 1970-01-01T00:00:00Z", f"size: {size}s, start: 1970-01-01T00:00:0{first}Z"),
             ("period: 4s", f"period: {period}s, start: 1970-01-01T00:00:0{start}Z"),
@@ -482,4 +485,4 @@ def test_no_period_has_events_of_a_window_that_is_charged_to_another() -> None:
             paying = record.ledger.period
             assert paying.start_ms <= record.window.start_ms < record.window.end_ms <= paying.end_ms
     assert set(refused) == {"views.pages.window.size", "views.pages.window.start"}
-    assert len(refused) < 96
+    assert len(refused) < len(tried)

@@ -121,7 +121,9 @@ def every(desk: Desk, view: str) -> list[AnyRecord]:
 
 
 @pytest.mark.parametrize("first", ordinarily(1, [0, 7, 14, 21]))
-@either
+@pytest.mark.parametrize(
+    "whole", [pytest.param(RUNS["one account"], marks=pytest.mark.slow), RUNS["pool"]], ids=["one account", "pool"]
+)
 def test_a_run_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(whole: Desk, first: int) -> None:
     """Every seventh point in all; the next test takes more of them."""
     for cut in range(first, whole.machine.points, stride(whole, 28)):
@@ -132,7 +134,9 @@ def test_a_run_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(wh
 
 
 @pytest.mark.parametrize("first", ordinarily(1, range(30)))
-@either
+@pytest.mark.parametrize(
+    "whole", [pytest.param(RUNS["one account"], marks=pytest.mark.slow), RUNS["pool"]], ids=["one account", "pool"]
+)
 def test_a_run_cut_anywhere_draws_each_stored_window_once(whole: Desk, first: int) -> None:
     """With entropy that never repeats, equal bytes prove that nothing is drawn behind the commit point."""
     for cut in range(first, whole.machine.points, stride(whole, 30)):
@@ -177,7 +181,7 @@ def test_a_run_that_is_cut_again_and_again_makes_progress_and_ends_as_an_uncut_o
 # -- what is erased -------------------------------------------------------------------------------------------------
 
 
-def cut_runs(back: int) -> Iterator[Desk]:
+def cut_runs(back: int, step: int) -> Iterator[Desk]:
     planned = plan(ONLY_PAGES)
 
     def brief(desk: Desk) -> Desk:
@@ -187,27 +191,30 @@ def cut_runs(back: int) -> Iterator[Desk]:
         desk.reader.restart()
         return desk
 
-    for cut in range(brief(Desk(planned, at_once=1)).machine.points):
+    for cut in range(0, brief(Desk(planned, at_once=1)).machine.points, step):
         yield brief(Desk(planned, cuts=[cut], back=back, at_once=1, compacts=back > 0))
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("back", ordinarily(1, [0, 5]))
-def test_a_run_cut_anywhere_leaves_no_counts_in_the_table(back: int) -> None:
-    for desk in cut_runs(back):
+def test_a_run_cut_anywhere_leaves_no_counts_in_the_table(back: int, step: int) -> None:
+    for desk in cut_runs(back, step):
         assert [key for key in desk.machine.rows if key.startswith(BUCKET)] == []
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("back", ordinarily(1, [0, 5]))
-def test_a_run_cut_anywhere_leaves_no_counts_in_the_files(back: int) -> None:
+def test_a_run_cut_anywhere_leaves_no_counts_in_the_files(back: int, step: int) -> None:
     """Rows deleted by a commit whose `Erase` a crash prevented have to be erased after the restart."""
-    for desk in cut_runs(back):
+    for desk in cut_runs(back, step):
         assert desk.machine.unerased(BUCKET) == []
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("back", ordinarily(1, [0, 5]))
-def test_a_run_cut_anywhere_leaves_no_counts_in_the_topic_they_came_by(back: int) -> None:
+def test_a_run_cut_anywhere_leaves_no_counts_in_the_topic_they_came_by(back: int, step: int) -> None:
     """A bucket is withdrawn before its row is forgotten: after a crash only the row tells that it stands there."""
-    for desk in cut_runs(back):
+    for desk in cut_runs(back, step):
         assert desk.reader.standing() == set()
 
 

@@ -12,6 +12,7 @@ from stream_dp.records.by_kind import TopKRelease
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import SHARPENED_AT_ONCE, ReleaseEngine
 from stream_dp.releases.rows import WINDOW, AudienceState
+from tests.support.chosen import spread
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, Desk, plan
 
 CROWD = {f"page {n}": 40 + n for n in range(12)}
@@ -344,7 +345,7 @@ def test_a_window_that_an_audience_came_later_than_and_was_refused_may_still_com
     desk.auditor.settled()
 
 
-@pytest.mark.parametrize("cut", range(40))
+@pytest.mark.parametrize("cut", spread(4, range(40)))
 def test_what_becomes_free_is_given_wherever_the_process_ends(cut: int) -> None:
     desk = released(0, 1000, changes=(readers("staff"), ONLY_PAGES))
     desk.grant(1, "public", "fine")

@@ -15,6 +15,7 @@ from stream_dp.releases.accounts import read_ledgers
 from stream_dp.releases.publication import extent_of
 from stream_dp.releases.rows import WINDOW
 from stream_dp.windows.encoding import text, window_start
+from tests.support.chosen import spread
 from tests.support.laplace_laws import half_width
 from tests.support.machine import newest
 from tests.support.panes import COUNTS, PaneOracle, give_all, newest_windows, paned, said
@@ -143,11 +144,10 @@ def test_what_a_period_cannot_pay_for_stays_coarse_and_each_window_says_so_once_
     ]
 
 
-every = pytest.mark.parametrize("whole", RUNS.values(), ids=RUNS)
-
-
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(3, 30, 3))])
-@every
+@pytest.mark.parametrize(
+    "whole", [pytest.param(RUNS["ample"], marks=pytest.mark.slow), RUNS["scarce"]], ids=["ample", "scarce"]
+)
 def test_a_run_of_panes_that_is_cut_ends_with_the_rows_and_the_records_of_an_uncut_one(whole: Desk, first: int) -> None:
     for cut in range(first, whole.machine.points, 29):
         cuts = [cut, *([3] if cut % 4 else [])]
@@ -157,7 +157,7 @@ def test_a_run_of_panes_that_is_cut_ends_with_the_rows_and_the_records_of_an_unc
         assert newest_windows(desk.records("pages", "public")) == newest_windows(whole.records("pages", "public"))
 
 
-@pytest.mark.parametrize("cut", [None, *range(7, 120, 13)])
+@pytest.mark.parametrize("cut", spread(3, [None, *range(7, 120, 13)]))
 def test_a_window_follows_whichever_of_its_panes_became_finer_last(cut: int | None) -> None:
     """A grant makes the later panes finer, and then one the earlier: windows of both are as fine as all their panes."""
     desk = Desk(paned(3, 1, ('epsilon: "40"', 'epsilon: "400"')))

@@ -164,7 +164,13 @@ def ended(former: Plan, point: int) -> Desk | None:
 
 
 @every(4)
-@changed
+@pytest.mark.parametrize(
+    ("former", "latter"),
+    [
+        pytest.param(*plans, id=name, marks=() if name == "another pool" else pytest.mark.slow)
+        for name, plans in CHANGES.items()
+    ],
+)
 def test_a_crash_around_the_first_reservation_leaves_the_former_promise_or_nothing_of_it(
     former: Plan, latter: Plan, step: int
 ) -> None:

@@ -11,6 +11,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Scope
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import ReleaseEngine
+from tests.support.chosen import every
 from tests.support.releasing import DELTA, ONLY_PAGES, Desk, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
@@ -127,7 +128,8 @@ def test_an_unlock_that_the_ledger_cannot_pay_for_is_refused_once_and_the_next_o
     desk.auditor.settled()
 
 
-def test_an_unlock_that_is_refused_is_refused_once_wherever_the_process_ends() -> None:
+@every(7)
+def test_an_unlock_that_is_refused_is_refused_once_wherever_the_process_ends(step: int) -> None:
     spent = plan(
         ONLY_PAGES, UNLOCKS, ("staff: middle", "staff: coarse"), ('epsilon: "40"', 'epsilon: "5"'), ("4s", "2s")
     )
@@ -144,7 +146,7 @@ def test_an_unlock_that_is_refused_is_refused_once_wherever_the_process_ends() -
 
     whole = run(None)
     assert whole.machine.counts["sharpenings_refused", (("view", "pages"),)] == 2
-    for cut in range(0, 60, 2):
+    for cut in range(0, 60, step):
         desk = run(cut)
         assert desk.machine.rows == whole.machine.rows
         desk.auditor.settled()

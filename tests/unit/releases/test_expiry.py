@@ -18,6 +18,7 @@ from stream_dp.releases.expiry import EXPIRED_AT_ONCE
 from stream_dp.releases.rows import WINDOW
 from stream_dp.windows.effects import Commit, Erase, Publish, Step
 from stream_dp.windows.encoding import text, window_key
+from tests.support.chosen import every, ordinarily
 from tests.support.expiring import assert_rows_expired, secrets_of, standing
 from tests.support.machine import newest
 from tests.support.releasing import ONLY_PAGES, Desk, plan, release_topic
@@ -202,7 +203,7 @@ def cut_runs(step: int, first: int = 0) -> None:
 
 
 def test_a_run_cut_anywhere_expires_the_same_and_leaves_nothing_over() -> None:
-    cut_runs(23)
+    cut_runs(71)
 
 
 @pytest.mark.slow
@@ -210,7 +211,10 @@ def test_a_run_cut_at_every_point_expires_the_same_and_leaves_nothing_over() -> 
     cut_runs(1)
 
 
-def test_a_window_lets_an_older_one_expire_when_it_is_stored_whatever_a_crash_left_out_behind_it() -> None:
+@every(5)
+def test_a_window_lets_an_older_one_expire_when_it_is_stored_whatever_a_crash_left_out_behind_it(
+    step: int,
+) -> None:
     """A third window behind one lets it expire; a fourth, which would do so, too, does not come."""
 
     def given(until: int, *cuts: int) -> Desk:
@@ -219,11 +223,11 @@ def test_a_window_lets_an_older_one_expire_when_it_is_stored_whatever_a_crash_le
             desk.give("pages", start, HOME)
         return desk
 
-    for cut in range(given(3000).machine.points, given(4000).machine.points):
+    for cut in range(given(3000).machine.points, given(4000).machine.points, step):
         assert_expired_whole(given(4000, cut), {1000, 2000, 3000})
 
 
-@pytest.mark.parametrize("step", [37, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [97, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_cut_anywhere_has_one_secret_for_a_window_and_no_secret_for_two(step: int) -> None:
     """A window that was stored keeps its secret; one whose draw was cut may be drawn anew, with another."""
     for cut in range(0, WHOLE.machine.points, step):
@@ -308,7 +312,7 @@ MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
 ]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize("mutant", ordinarily(2, MUTANTS), ids=lambda mutant: mutant.__name__)
 def test_a_mutant_is_found(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     def tests() -> None:
         desk = play(Desk(SHORT))

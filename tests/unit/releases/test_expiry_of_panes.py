@@ -10,6 +10,7 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.records.models import Refusal
 from stream_dp.releases import expiry
+from tests.support.chosen import kept_ordinary
 from tests.support.expiring import assert_rows_expired, secrets_of, standing
 from tests.support.machine import newest
 from tests.support.panes import COUNTS, paned
@@ -71,7 +72,7 @@ def test_of_a_pane_that_no_retained_window_needs_no_record_no_table_and_no_secre
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, 67, 6))])
-@each
+@pytest.mark.parametrize("name", kept_ordinary(["totals"], RUNS))
 def test_a_run_cut_anywhere_expires_the_same_and_leaves_nothing_over(name: str, first: int) -> None:
     plan, whole = RUNS[name], WHOLE[name]
     for cut in range(first, whole.machine.points, 67):

@@ -15,6 +15,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.accounts import Accounts
 from stream_dp.releases.rows import Call
 from stream_dp.windows.effects import Commit
+from tests.support.chosen import examples
 from tests.support.machine import Machine
 from tests.unit.config.test_shares import PERIOD_MS, of
 
@@ -95,8 +96,7 @@ def test_what_a_view_got_that_another_left_stays_its_own_when_that_is_put_back()
     assert sum(charged for _, charged in planned) < 6
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
-@given(changes())
+@examples(40, 150, given(changes()), derandomize=True)
 def test_refusals_of_a_view_do_not_depend_on_what_the_settings_of_others_became(
     change: tuple[str, Views, Asked, Views, Asked, Asked, Cost],
 ) -> None:

@@ -25,6 +25,7 @@ from stream_dp.releases.rows import Call
 from stream_dp.windows.effects import Commit
 from stream_dp.windows.shapes.shape import Interval
 from tests.support.acts import shop
+from tests.support.chosen import ordinarily
 from tests.support.machine import Machine
 from tests.support.releasing import is_about_view
 from tests.support.shapes import HOME, Shape, opened, stored
@@ -239,7 +240,7 @@ def history(*, pooled: bool) -> list[Act]:
     ]
 
 
-@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("pooled", ordinarily(1, [False, True]))
 def test_a_history_of_changes_has_what_the_oracle_looks_at(pooled: bool) -> None:
     book = run(history(pooled=pooled), pooled=pooled)
     assert book.refused

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
@@ -19,6 +19,7 @@ from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.merging import PARTIAL, BucketMerger, MergedBucket, Partial
+from tests.support.chosen import examples, kept_ordinary
 from tests.support.counting import PARTIALS, Entry, counter, event
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
@@ -135,9 +136,8 @@ def whole(seed: int) -> Chain:
     return chain
 
 
-@pytest.mark.parametrize("what", ["partials", "merged", "merges", "releases"])
-@settings(derandomize=True, max_examples=8, deadline=None, phases=PHASES)
-@given(st.integers(0, 1000))
+@pytest.mark.parametrize("what", kept_ordinary(["partials", "releases"], ["partials", "merged", "merges", "releases"]))
+@examples(3, 8, given(st.integers(0, 1000)), derandomize=True, phases=PHASES)
 def test_wherever_counts_are_lost_each_window_is_released_with_all_of_them_or_lost_in_its_turn(
     what: str, seed: int
 ) -> None:

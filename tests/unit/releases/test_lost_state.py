@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
@@ -23,6 +23,7 @@ from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import BUCKET, TABLE, WINDOW
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import window_key
+from tests.support.chosen import examples, spread
 from tests.support.phases import PHASES
 from tests.support.releasing import DELTA, ONLY_PAGES, POOL, Desk, buckets_of, keyed, plan, totals
 
@@ -363,7 +364,7 @@ def test_a_window_that_was_sharpened_and_expired_since_what_is_left_is_charged_a
     assert desk.ledger().spent == spent == WORST * 4
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
 def test_windows_of_a_former_definition_of_which_nothing_is_left_are_charged_and_not_drawn_again(step: int) -> None:
     """They have expired by those of the definition that took its place; the changelog ends anywhere before."""
     short = (ONLY_PAGES, RETENTION, ("period: 4s", "period: 100s"), ('"1/5"', '"9/10"'))
@@ -417,8 +418,7 @@ def busy(seed: Sequence[int]) -> FreshDesk:
 SEEDS = st.lists(st.integers(0, 11), min_size=3, max_size=9)
 
 
-@settings(max_examples=60, phases=PHASES)
-@given(seed=SEEDS, share=st.fractions(0, 1))
+@examples(15, 60, given(seed=SEEDS, share=st.fractions(0, 1)), phases=PHASES)
 def test_wherever_the_changelog_ends_nothing_is_released_twice_and_what_was_spent_stays_spent(
     seed: Sequence[int], share: Fraction
 ) -> None:
@@ -439,7 +439,7 @@ def test_wherever_the_changelog_ends_nothing_is_released_twice_and_what_was_spen
     assert all(spent[key] <= after[key] for key in spent)
 
 
-@pytest.mark.parametrize("cut", range(14))
+@pytest.mark.parametrize("cut", spread(4, range(14)))
 @pytest.mark.parametrize("begun", [0, 6000], ids=["", "begun anew"])
 def test_a_crash_while_a_loss_is_accepted_charges_too_much_or_exactly_never_too_little(cut: int, begun: int) -> None:
     desk = released(*range(0, 5000, 1000), planned=BOTH)

@@ -272,7 +272,7 @@ def play(cuts: Sequence[int] = ()) -> Desk:
     return desk
 
 
-@every(3)
+@every(8)
 def test_a_run_cut_at_any_effect_publishes_the_bytes_of_an_uncut_run_in_their_order(step: int) -> None:
     whole = play()
     whole.auditor.settled()
@@ -286,7 +286,8 @@ def test_a_run_cut_at_any_effect_publishes_the_bytes_of_an_uncut_run_in_their_or
         assert list(dict.fromkeys(published(desk))) == in_order
 
 
-def test_a_late_window_is_counted_once_wherever_publishing_it_is_cut() -> None:
+@every(4)
+def test_a_late_window_is_counted_once_wherever_publishing_it_is_cut(step: int) -> None:
     """One that left in time and comes again after a crash is late then: it is the last time that readers see."""
 
     def run(cut: int) -> Desk:
@@ -301,7 +302,7 @@ def test_a_late_window_is_counted_once_wherever_publishing_it_is_cut() -> None:
         desk.reader.restart()
         return desk
 
-    for cut in range(60):
+    for cut in range(0, 60, step):
         desk = run(cut)
         assert totals(desk.machine) == {("windows_released", "pages"): 3, ("releases_late", "pages"): 3}
     assert desk.machine.points > 60

@@ -36,6 +36,7 @@ from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Message, Send, Step
 from stream_dp.windows.encoding import encode
 from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial
+from tests.support.chosen import ordinarily
 
 CACHE = rocksdict.Cache(0)
 
@@ -114,7 +115,7 @@ class Unanswered(SourceSchemas):
         return {b"known": None}
 
 
-@pytest.mark.parametrize("asked_back", ["rebalance", "owner"])
+@pytest.mark.parametrize("asked_back", ordinarily(1, ["rebalance", "owner"]))
 async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_asked_back(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, asked_back: str
 ) -> None:

@@ -24,6 +24,7 @@ from stream_dp.runtime.kafka.transactions import CLAIM
 from stream_dp.testing import plan_from
 from stream_dp.version import STATE_FORM
 from stream_dp.windows.effects import Message
+from tests.support.chosen import examples
 from tests.support.phases import PHASES
 from tests.support.releasing import plan_of
 
@@ -281,8 +282,7 @@ TURNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 45)), max_size=12)
 
 
 @pytest.mark.parametrize("former", [(), ("fair",)], ids=["a new cluster", "topics of another one were deleted"])
-@settings(max_examples=150, phases=PHASES)
-@given(turns=TURNS)
+@examples(40, 150, given(turns=TURNS), phases=PHASES)
 def test_of_applications_that_start_at_once_exactly_one_gets_through(
     former: tuple[str, ...], turns: list[tuple[int, int]]
 ) -> None:

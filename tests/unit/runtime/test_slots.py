@@ -241,7 +241,7 @@ async def offset(
         yield app, worker, worker.host.topics.ledger_partition(view.ledger)
 
 
-@pytest.mark.parametrize("keys", [10, 50_000])
+@pytest.mark.parametrize("keys", [10, 10_000, pytest.param(50_000, marks=pytest.mark.slow)])
 async def test_a_window_of_many_keys_leaves_at_the_slot_of_a_window_of_few(
     visits: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from stream_dp.testing.application import WITHIN_SECONDS
+from tests.support.chosen import ordinarily
 
 WORKER = """
 import asyncio, time, uvloop
@@ -59,7 +60,7 @@ def process(life: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
             made.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", ordinarily(1, [signal.SIGTERM, signal.SIGINT]))
 def test_who_listens_finishes_in_peace(number: signal.Signals) -> None:
     with process("finish", 100) as worker:
         worker.send_signal(number)
@@ -67,7 +68,7 @@ def test_who_listens_finishes_in_peace(number: signal.Signals) -> None:
         assert worker.returncode == 0
 
 
-@pytest.mark.parametrize("life", ["hang", "sleep"])
+@pytest.mark.parametrize("life", ordinarily(1, ["sleep", "hang"]))
 def test_event_loop_that_hangs_does_not_keep_the_process(life: str) -> None:
     with process(life, 0.2) as worker:
         worker.send_signal(signal.SIGTERM)

@@ -14,6 +14,7 @@ from stream_dp.runtime.factory import partitioner
 from stream_dp.runtime.sources.sampling import Sample, Taken, count_sample
 from stream_dp.runtime.sources.survey import weighed
 from stream_dp.windows.durations import parse_time
+from tests.support.chosen import ordinarily
 
 Planner = Callable[..., Plan]
 NOW = parse_time("2013-01-20T00:00:00Z")
@@ -74,7 +75,7 @@ def test_both_sides_are_told_with_what_to_do(
     assert words == f"{'. '.join(sides)}. {verdict}"
 
 
-@pytest.mark.parametrize("users", [100, 400, 2000])
+@pytest.mark.parametrize("users", ordinarily(2, [100, 400, 2000]))
 def test_a_higher_bound_is_advised_only_where_no_audience_loses_keys(planned: Planner, users: int) -> None:
     """Against what the plan says itself of each level."""
     plan = planned()

@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
 from stream_dp.select.candidates import Candidates, Domain, Row, candidates, rank
+from tests.support.chosen import examples
 
 ITEMS = st.binary(max_size=2)
 # Few distinct counts, so that ties cross shards and the edge at kbar.
@@ -41,16 +42,14 @@ def test_a_count_that_is_no_number_of_users_is_refused(count: Any) -> None:
         candidates({b"a": 1, b"b": count}, 1)
 
 
-@settings(derandomize=True, max_examples=300)
-@given(TABLES, st.integers(1, 8), st.randoms(use_true_random=False))
+@examples(75, 300, given(TABLES, st.integers(1, 8), st.randoms(use_true_random=False)), derandomize=True)
 def test_insertion_order_changes_nothing(counts: dict[bytes, int], kbar: int, random: Any) -> None:
     items = list(counts.items())
     random.shuffle(items)
     assert candidates(dict(items), kbar) == candidates(counts, kbar)
 
 
-@settings(derandomize=True, max_examples=500)
-@given(TABLES, st.integers(1, 8), st.integers(1, 5), st.data())
+@examples(120, 500, given(TABLES, st.integers(1, 8), st.integers(1, 5), st.data()), derandomize=True)
 def test_merged_shards_give_the_single_shard_answer(
     counts: dict[bytes, int], kbar: int, shards: int, data: st.DataObject
 ) -> None:
@@ -68,8 +67,7 @@ def test_shards_that_send_only_kbar_rows_lose_h_next() -> None:
     assert candidates(sent, 2)[1] == 0
 
 
-@settings(derandomize=True, max_examples=500)
-@given(TABLES, st.integers(1, 8), st.sets(ITEMS, max_size=6))
+@examples(120, 500, given(TABLES, st.integers(1, 8), st.sets(ITEMS, max_size=6)), derandomize=True)
 def test_one_user_moves_h_next_by_at_most_one_and_few_items_in_or_out(
     counts: dict[bytes, int], kbar: int, theirs: set[bytes]
 ) -> None:

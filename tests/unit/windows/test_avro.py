@@ -26,6 +26,7 @@ from stream_dp.windows.avro import (
 )
 from stream_dp.windows.events import MOST_BYTES, Decoded, EventDecoder, EventFormat, KeyReader, TimeUnit
 from tests.support.avro import VISIT, bare, header, reading, schemas, written
+from tests.support.chosen import examples
 from tests.support.counting import Entry
 
 FORM = EventFormat(("page",), "user", "at", "ms")
@@ -217,7 +218,7 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
 ]
 
 
-@given(st.lists(st.sampled_from(range(len(KINDS))), max_size=6, unique=True), st.data())
+@examples(30, 100, given(st.lists(st.sampled_from(range(len(KINDS))), max_size=6, unique=True), st.data()))
 def test_events_in_avro_and_the_same_in_json_come_to_the_same_whatever_else_is_in_them(
     others: list[int], data: st.DataObject
 ) -> None:
@@ -446,7 +447,7 @@ DEEP_VISIT = record(
 TAG = st.text(max_size=3) | st.integers(-9, 9)
 
 
-@given(st.lists(TAG, max_size=4), TAG, st.integers(0, 2**50), st.data())
+@examples(30, 100, given(st.lists(TAG, max_size=4), TAG, st.integers(0, 2**50), st.data()))
 def test_paths_and_lists_come_to_the_same_in_avro_and_in_json(
     tags: list[str | int], page: str | int, at: int, data: st.DataObject
 ) -> None:

@@ -18,6 +18,7 @@ from stream_dp.windows.effects import Commit, Erase, Send, Step
 from stream_dp.windows.encoding import CHUNK_BYTES, MESSAGE_BYTES, bucket_of, decode, text
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import HANDED_ON_AT_ONCE
+from tests.support.chosen import examples, ordinarily
 from tests.support.counting import (
     Entry,
     Oracle,
@@ -143,8 +144,7 @@ def test_the_two_logs_decide_what_is_counted_and_refused_whatever_is_read_first_
     assert Counter(letters_by_view(machine.sent)) >= oracle.letters()
 
 
-@settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
-@given(scripts())
+@examples(25, 100, given(scripts()), derandomize=True, phases=PHASES)
 def test_without_a_crash_everything_is_handed_on_once_and_every_refusal_counted_once(script: Script) -> None:
     oracle = Oracle.of(VIEWS, misplaced).follow(script.entries, script.ticks)
     machine = play(script, [])
@@ -213,12 +213,12 @@ def check_every_cut(again: int) -> Machine:
     return whole
 
 
-@pytest.mark.parametrize("again", [0, 1, 4])
+@pytest.mark.parametrize("again", ordinarily(1, [1, 0, 4]))
 def test_a_run_cut_anywhere_hands_on_what_an_uncut_run_does(again: int) -> None:
     check_every_cut(again)
 
 
-@pytest.mark.parametrize("again", [0, 4])
+@pytest.mark.parametrize("again", ordinarily(1, [4, 0]))
 def test_a_run_cut_anywhere_is_as_exact_where_a_chunk_needs_several_rows_and_a_bucket_several_parts(again: int) -> None:
     """A crash may leave some rows of a chunk without its marker, and some parts of a bucket without the others."""
     rows = len(day().changelog)
@@ -228,9 +228,10 @@ def test_a_run_cut_anywhere_is_as_exact_where_a_chunk_needs_several_rows_and_a_b
     assert max(partial.parts for partial in partials(whole.sent)) > 1
 
 
-def test_a_run_whose_recovery_is_cut_as_well_hands_on_what_an_uncut_run_does() -> None:
+@pytest.mark.parametrize("step", [9, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_whose_recovery_is_cut_as_well_hands_on_what_an_uncut_run_does(step: int) -> None:
     points = day().points
-    for cut in range(0, points, 2):
+    for cut in range(0, points, step):
         for second in range(8):
             machine = Machine()
             deliver(machine, lambda: counter(*DAY_VIEWS), steps(60), cuts=[cut, second], again=1)

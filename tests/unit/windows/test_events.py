@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.windows.events import (
@@ -18,6 +18,7 @@ from stream_dp.windows.events import (
     EventFormat,
     TimeUnit,
 )
+from tests.support.chosen import examples
 from tests.support.counting import FORM, Entry, counter, event, handed_on, letters, view
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
@@ -271,18 +272,23 @@ JSON = st.recursive(
 )
 
 
-@settings(derandomize=True, max_examples=300, deadline=None, phases=PHASES)
-@given(
-    st.lists(
-        st.tuples(
-            st.none() | st.binary(max_size=4),
-            st.none() | st.binary(max_size=12) | JSON.map(lambda value: json.dumps(value).encode()),
-            st.lists(st.tuples(st.sampled_from(["x", WATERMARK_HEADER]), st.binary(max_size=4)), max_size=2),
+@examples(
+    75,
+    300,
+    given(
+        st.lists(
+            st.tuples(
+                st.none() | st.binary(max_size=4),
+                st.none() | st.binary(max_size=12) | JSON.map(lambda value: json.dumps(value).encode()),
+                st.lists(st.tuples(st.sampled_from(["x", WATERMARK_HEADER]), st.binary(max_size=4)), max_size=2),
+            ),
+            min_size=1,
+            max_size=8,
         ),
-        min_size=1,
-        max_size=8,
+        st.sampled_from(["ms", "s", "iso"]),
     ),
-    st.sampled_from(["ms", "s", "iso"]),
+    derandomize=True,
+    phases=PHASES,
 )
 def test_every_record_is_an_event_a_watermark_or_refused_once(
     records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]], unit: TimeUnit

@@ -17,6 +17,7 @@ from stream_dp.windows.shapes.paned import Paned
 from stream_dp.windows.shapes.running_totals import Running
 from stream_dp.windows.shapes.shape import Interval, Schedule, Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
+from tests.support.chosen import examples
 
 SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
 SHAPES: dict[str, type[Shape]] = {
@@ -96,7 +97,7 @@ def test_a_shape_is_what_settings_ask_for(name: str) -> None:
     check()
 
 
-@given(shapes(), MOMENTS)
+@examples(30, 100, given(shapes(), MOMENTS))
 def test_every_moment_is_in_exactly_the_right_intervals(shape: Shape, moment: int) -> None:
     for part in parts(shape):
         newest = part.start_of(moment)
@@ -108,7 +109,7 @@ def test_every_moment_is_in_exactly_the_right_intervals(shape: Shape, moment: in
         assert part.interval(moment) == Interval(newest, part.end(newest))
 
 
-@given(shapes("tumbling", "hopping", "calendar"), MOMENTS)
+@examples(30, 100, given(shapes("tumbling", "hopping", "calendar"), MOMENTS))
 def test_tilings_have_each_moment_once_and_meet(shape: Shape, moment: int) -> None:
     own = {shape.next(shape.start_of(moment), -back) for back in range(shape.at_once)}
     assert {tiling.start_of(moment) for tiling in shape.tilings} == own
@@ -223,7 +224,7 @@ def test_a_period_holds_what_it_pays_for_and_never_more_than_the_longest(
         assert schedule.after(period.start_ms, len(starts)) == period.end_ms
 
 
-@given(shapes(), periods())
+@examples(30, 100, given(shapes(), periods()))
 def test_windows_that_tile_no_periods_could_be_charged_to_one_that_lacks_their_events(
     shape: Shape, ledger: Shape
 ) -> None:
@@ -254,7 +255,11 @@ def test_windows_are_named_by_their_start_in_keys(shape: Shape, moment: int) -> 
     assert shape.start_of(window_start(b"w", "pages", key)) == start
 
 
-@given(shapes("tumbling", "hopping", "calendar"), shapes("tumbling", "calendar"), st.integers(0, 2 * 10**12))
+@examples(
+    30,
+    100,
+    given(shapes("tumbling", "hopping", "calendar"), shapes("tumbling", "calendar"), st.integers(0, 2 * 10**12)),
+)
 def test_new_settings_begin_where_windows_of_both_meet(one: Shape, other: Shape, moment: int) -> None:
     found = one.grid.first_common(other, moment)
     assert found == other.first_common(one.grid, moment)

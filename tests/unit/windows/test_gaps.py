@@ -71,7 +71,7 @@ def may_lack(story: Story, one: CountedView) -> set[int]:
 
 
 @pytest.mark.parametrize("clock", ["event", "wall"])
-@pytest.mark.parametrize("seed", ordinarily(20, range(60)))
+@pytest.mark.parametrize("seed", ordinarily(4, range(60)))
 def test_each_window_around_a_gap_is_exact_or_lost_and_no_other_is_lost(seed: int, clock: str) -> None:
     story = with_gaps(seed, clock)
     machine = story.run()
@@ -85,7 +85,7 @@ def test_each_window_around_a_gap_is_exact_or_lost_and_no_other_is_lost(seed: in
 
 
 @pytest.mark.parametrize("clock", ["event", "wall"])
-@pytest.mark.parametrize("seed", ordinarily(2, range(12)))
+@pytest.mark.parametrize("seed", ordinarily(1, range(12)))
 def test_crashes_around_a_gap_leave_each_window_exact_or_lost(seed: int, clock: str) -> None:
     story, chance = with_gaps(seed, clock), random.Random(seed)
     views = [story.late, *story.others]

@@ -22,6 +22,7 @@ from stream_dp.windows.events import EventFormat
 from stream_dp.windows.merging import LOST, Partial
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView, state_name
+from tests.support.chosen import ordinarily, spread
 from tests.support.counting import (
     PARTIALS,
     Entry,
@@ -310,7 +311,7 @@ def check(script: Script, machine: Machine, expected: Oracle) -> None:
     assert machine.unerased(JOURNAL) == []
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", ordinarily(40, range(100)))
 def test_what_is_counted_is_what_the_oracle_counts_whenever_a_change_is_learned(seed: int) -> None:
     script = made(seed)
     check(script, script.run(), Oracle.of(script))
@@ -335,7 +336,7 @@ def _with_partials(machine: Machine) -> list[tuple[Message, Partial]]:
     return [(m, decode(Partial, m.value or b"")) for m in machine.sent if m.topic == PARTIALS]
 
 
-@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("seed", spread(3, range(7)))
 def test_a_crash_anywhere_changes_nothing(seed: int) -> None:
     script = made(seed, span=70)
     expected = Oracle.of(script)
@@ -343,7 +344,7 @@ def test_a_crash_anywhere_changes_nothing(seed: int) -> None:
         check(script, script.run([cut], again=seed % 3), expected)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", ordinarily(10, range(30)))
 def test_many_crashes_and_small_rows_change_nothing(seed: int) -> None:
     script, chance = made(seed), random.Random(seed)
     with small_sizes():

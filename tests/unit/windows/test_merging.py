@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import StateError
@@ -18,6 +18,7 @@ from stream_dp.windows.effects import Commit, Message, Send
 from stream_dp.windows.encoding import bucket_key, bucket_number, bucket_of, decode, encode
 from stream_dp.windows.merging import FINISHED, PARTIAL, BucketMerger, MergedBucket, Partial, largest, parts_of
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
+from tests.support.chosen import examples
 from tests.support.counting import PARTIALS, small_sizes, view
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
@@ -154,16 +155,14 @@ def played(script: Script, cuts: list[int]) -> TopicReader[BucketMerger]:
     return merging
 
 
-@settings(derandomize=True, max_examples=120, deadline=None, phases=PHASES)
-@given(scripts())
+@examples(30, 120, given(scripts()), derandomize=True, phases=PHASES)
 def test_buckets_equal_the_sum_and_are_withdrawn_in_any_order_with_repetitions_and_crashes(script: Script) -> None:
     merging = played(script, script.cuts)
     assert merged(merging.machine) == expected(script.windows)
     assert merging.standing() == set()
 
 
-@settings(derandomize=True, max_examples=60, deadline=None, phases=PHASES)
-@given(scripts())
+@examples(20, 60, given(scripts()), derandomize=True, phases=PHASES)
 def test_without_a_crash_a_bucket_is_handed_on_once_and_leaves_only_a_marker(script: Script) -> None:
     merging = played(script, [])
     machine = merging.machine
@@ -393,8 +392,13 @@ def test_partials_sent_again_after_their_markers_expired_leave_no_counts() -> No
 ITEMS = st.sampled_from(["a", "b", "ab", "é", "\uffff", "\U0001f600", "", "z", "\x00"])
 
 
-@settings(derandomize=True, max_examples=200, deadline=None, phases=PHASES)
-@given(st.lists(st.dictionaries(ITEMS, st.integers(1, 4)), min_size=1, max_size=4), st.integers(1, 5))
+@examples(
+    50,
+    200,
+    given(st.lists(st.dictionaries(ITEMS, st.integers(1, 4)), min_size=1, max_size=4), st.integers(1, 5)),
+    derandomize=True,
+    phases=PHASES,
+)
 def test_the_tops_of_the_buckets_hold_the_candidates_of_the_whole_window(
     tables: list[dict[str, int]], kbar: int
 ) -> None:

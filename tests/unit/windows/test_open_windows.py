@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from sys import getsizeof
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
@@ -16,6 +16,7 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import bucket_of, format_size, parse_size
 from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, WindowMemory, tables_of
 from stream_dp.windows.shapes.tumbling import Tiling
+from tests.support.chosen import every, examples, ordinarily
 from tests.support.counting import Cabinet, Entry, counter, event, handed_on, view, watermark
 from tests.support.machine import Machine, deliver
 from tests.support.phases import PHASES
@@ -68,8 +69,13 @@ EVENTS = st.tuples(st.sampled_from("uvwxyz"), st.sampled_from(["a", "b", "c", "d
 ACTS = st.lists(st.lists(EVENTS, min_size=1, max_size=12), min_size=1, max_size=6)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
-@given(ACTS, st.sampled_from([0, A_FEW]), st.lists(st.integers(0, 40), max_size=5), st.integers(0, 2))
+@examples(
+    25,
+    100,
+    given(ACTS, st.sampled_from([0, A_FEW]), st.lists(st.integers(0, 40), max_size=5), st.integers(0, 2)),
+    derandomize=True,
+    phases=PHASES,
+)
 def test_a_window_on_disk_writes_refuses_and_hands_on_what_one_in_memory_does_whatever_crashes(
     acts: Acts, memory: int, cuts: list[int], again: int
 ) -> None:
@@ -93,12 +99,13 @@ MIDWAY: Acts = [
 ]
 
 
-@pytest.mark.parametrize("memory", [0, A_FEW])
-def test_a_run_on_disk_that_is_cut_anywhere_hands_on_what_an_uncut_run_in_memory_does(memory: int) -> None:
+@every(4)
+@pytest.mark.parametrize("memory", ordinarily(1, [A_FEW, 0]))
+def test_a_run_on_disk_that_is_cut_anywhere_hands_on_what_an_uncut_run_in_memory_does(memory: int, step: int) -> None:
     in_memory, _ = run(MIDWAY, 1 << 30)
     whole, cabinet = run(MIDWAY, memory)
     assert 0 < cabinet.made < 12
-    for cut in range(whole.points):
+    for cut in range(0, whole.points, step):
         machine, cabinet = run(MIDWAY, memory, [cut], 1)
         assert sent(machine) == sent(in_memory)
         assert (machine.rows, cabinet.standing) == (in_memory.rows, [])

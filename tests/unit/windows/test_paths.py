@@ -24,6 +24,7 @@ from stream_dp.windows.events import (
     path_of,
     put,
 )
+from tests.support.chosen import examples
 from tests.support.counting import Entry, counter, handed_on, letters, totals, view
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
@@ -59,8 +60,9 @@ def test_what_begins_like_a_path_and_is_none_is_refused_with_the_form(field: str
         names_of(field)
 
 
-@settings(derandomize=True, max_examples=200, deadline=None, phases=PHASES)
-@given(st.lists(NAMES, min_size=1, max_size=4).map(tuple), st.integers())
+@examples(
+    50, 200, given(st.lists(NAMES, min_size=1, max_size=4).map(tuple), st.integers()), derandomize=True, phases=PHASES
+)
 def test_a_path_is_read_back_and_finds_what_was_put_there(names: tuple[str, ...], value: int) -> None:
     event: dict[str, object] = {names[0]: 7}
     assert names_of(path_of(names)) == names
@@ -162,8 +164,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=250, deadline=None, phases=PHASES)
-@given(EVENTS)
+@examples(60, 250, given(EVENTS), derandomize=True, phases=PHASES)
 def test_nested_fields_and_lists_are_read_as_a_plain_reading_reads_them(values: list[dict[str, object]]) -> None:
     entries = [Entry(3 * n, b"u", json.dumps(value).encode()) for n, value in enumerate(values)]
     out = EventDecoder(DEEP).decode(entries)
@@ -249,8 +250,13 @@ BASKETS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
-@given(BASKETS, st.sets(st.integers(1, 11)), st.integers(1, 3), st.booleans())
+@examples(
+    30,
+    100,
+    given(BASKETS, st.sets(st.integers(1, 11)), st.integers(1, 3), st.booleans()),
+    derandomize=True,
+    phases=PHASES,
+)
 def test_lists_count_like_events_with_one_item_each_however_they_are_cut_into_chunks(
     baskets: list[tuple[str, list[str], int]], cuts: set[int], most: int, on_disk: bool
 ) -> None:

@@ -103,7 +103,7 @@ def errors(counts: list[int], k: int, runs: int, seed: bytes) -> tuple[Any, Any,
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("k", "gained"), [(10, 0.60), (25, 0.64)])
+@pytest.mark.parametrize(("k", "gained"), [pytest.param(10, 0.60, marks=pytest.mark.slow), (25, 0.64)])
 def test_counts_that_are_well_apart_gain_as_much_as_promised(k: int, gained: float) -> None:
     """A reduction within 0.02 of the variance ratio. False alarm: about 1e-2, decided by the seed once and for all."""
     counts = [10_000 * (k + 1 - i) for i in range(k + 1)]

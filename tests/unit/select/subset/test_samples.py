@@ -21,6 +21,7 @@ from stream_dp.select.lipschitz import Envelope, Layout, ScoreNoise, SubsetParam
 from stream_dp.select.top_k_subset import draw
 from tests.support import subset_oracle as oracle
 from tests.support.chance import pooled_p_value
+from tests.support.chosen import spread
 
 HALF = Fraction(1, 2)
 SMALLEST = 1e-4
@@ -61,7 +62,9 @@ def test_large_samples_with_either_noise_fit_the_listed_laws(subset_vectors: dic
     assert_samples_fit(subset_vectors, subset_laws, 20_000)
 
 
-@pytest.mark.parametrize(("width", "depth"), [(HALF, 40), (Fraction(4), 40), (Fraction(1), 1)])
+@pytest.mark.parametrize(
+    ("width", "depth"), [(HALF, 40), pytest.param(Fraction(4), 40, marks=pytest.mark.slow), (Fraction(1), 1)]
+)
 @pytest.mark.parametrize("noise", list(ScoreNoise))
 def test_samples_fit_whatever_the_blocks(noise: ScoreNoise, width: Fraction, depth: int) -> None:
     counts = [9, 8, 8, 7, 5, 3, 2]
@@ -153,7 +156,7 @@ def assert_large_samples_fit(vectors: dict[str, Any], case: Any, size: int) -> N
         assert abs(top / size - chance) < 4 * sqrt(chance * (1 - chance) / size)
 
 
-@pytest.mark.parametrize("case", LARGE)
+@pytest.mark.parametrize("case", spread(3, LARGE))
 def test_samples_of_large_tables_reach_as_deep_as_listed(subset_vectors: dict[str, Any], case: Any) -> None:
     assert_large_samples_fit(subset_vectors, case, 40 if case[0] is hyper else 4000)
 
