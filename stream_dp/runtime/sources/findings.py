@@ -20,7 +20,7 @@ from stream_dp.windows.avro import whole
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_BYTES, MOST_ITEMS, Record
 
-NO_FAULTS = frozenset({"duplicate", "clipped"})
+NO_FAULTS = frozenset({"duplicate", "clipped", "participation"})
 """Reasons that are none of the data: the bounds of a view at work."""
 OF_RECORDS = frozenset({"wrong_partition"})
 """Reasons that views give, and that are the same for every view of a source."""

@@ -50,6 +50,7 @@ def test_the_stored_form_is_fixed() -> None:
         ["1/4", "1/1000000000", "1/7"],
         {"staff": ["1/4", "0", "0"]},
         {"pages": ["1/4", "1/1000000000", "1/7"]},
+        {"pages 0": [2, [{"1/4": 1, "1/8": 1}, {}, {"1/7": 2}]]},
         "c",
     ]
     assert msgspec.msgpack.decode(encode_cost(LEDGER.spent)) == ["1/4", "1/1000000000", "1/7"]
