@@ -11,24 +11,23 @@ from typing import Any
 
 import pytest
 
-from stream_dp.windows import participation
 from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import MARKER
-from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import NoRows, Step
-from stream_dp.windows.encoding import text
+from stream_dp.windows.counting import CountedPartition, PartitionCounter
+from stream_dp.windows.effects import Message, NoRows, Step
+from stream_dp.windows.encoding import encode, text, window_key
 from stream_dp.windows.events import EventDecoder
-from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.open_windows import OpenWindow, WindowMemory
 from stream_dp.windows.participation import ENTERED, PERIOD_KEY, Participation
+from stream_dp.windows.rekeying import RekeyedBatch, RekeyedCounter, RekeyedEvent
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView, ParticipationBound
-from tests.support.counting import FORM, counter, event, handed_on, loaded, totals, view
+from tests.support.counting import FORM, PARTIALS, Cabinet, Entry, counter, event, handed_on, loaded, totals, view
 from tests.support.machine import Machine, deliver
 
-User, Window, Item = str, int, str
-Told = tuple[User, Window, Item]
-"""An event: who, in which window of 10 ms, what."""
-Counts = dict[Window, Counter[Item]]
+Told = tuple[str, int, str]
+"""An event: the user, the number or start of its window of 10 ms, and the item."""
+Counts = dict[int, Counter[str]]
 PERIOD = Tiling(30)
 
 
@@ -41,19 +40,19 @@ def counts(one: CountedView, events: Sequence[Told], chunks: Sequence[int] = ())
     bound, windows = one.participation, dict[int, OpenWindow]()
     assert bound is not None
     entered, decoder = Participation(one, bound, NoRows(), lambda: bytes(32)), EventDecoder(FORM)
-    taken: dict[Told, int] = Counter()
+    taken: Counter[Told] = Counter()
     ends = sorted({*chunks, len(events)})
     for first, end in zip([0, *ends[:-1]], ends, strict=True):
         some = [event(at, user, item, 10 * window + 1) for at, (user, window, item) in enumerate(events[first:end])]
         column = decoder.decode(some).columns[0]
         out = bound_chunk(one, windows, column, Admission(0, 100, 0, participation=entered))
         for start, row in out.added.items():
-            taken.update((user.decode(), start, item) for user, item in zip(row.users, row.items, strict=True))
+            taken += Counter((user.decode(), start, item) for user, item in zip(row.users, row.items, strict=True))
     found = {start: Counter(dict(window.counts())) for start, window in windows.items()}
     return {start: table for start, table in found.items() if table}, taken
 
 
-def without(user: User, events: Sequence[Told]) -> list[Told]:
+def without(user: str, events: Sequence[Told]) -> list[Told]:
     return [told for told in events if told[0] != user]
 
 
@@ -196,6 +195,42 @@ def test_a_recovery_that_is_cut_as_well_changes_nothing() -> None:
             assert machine.rows.keys() == {MARKER + text("visits")}
 
 
+def rekeyed() -> RekeyedCounter:
+    return RekeyedCounter(
+        CountedPartition("visits", 0),
+        [FEW],
+        lambda _: EventDecoder(FORM),
+        outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
+        dead_letters=lambda *_: Message("letters", None, b""),
+        configured=["few"],
+        memory=WindowMemory(1 << 30, Cabinet()),
+        source_partitions=2,
+        life=1,
+    )
+
+
+def batch(offset: int, partition: int, *events: Entry, ticks: Sequence[int] = ()) -> Entry:
+    sent = [RekeyedEvent(one.offset, 0, one.key or b"", one.value or b"") for one in events]
+    return Entry(offset, None, encode(RekeyedBatch(partition, 1, sent, [], ticks)))
+
+
+def test_users_of_a_source_that_is_re_keyed_enter_in_the_order_in_which_their_batches_come() -> None:
+    """Several batches are stored together, and what one of them adds to a user counts for the next."""
+    chunks = [
+        [batch(0, 0, event(0, "u", "a", 1)), batch(1, 1, event(0, "u", "b", 12), event(1, "v", "b", 13))],
+        [batch(2, 0, event(1, "v", "a", 2)), batch(3, 0, ticks=[75]), batch(4, 1, event(2, "u", "c", 3), ticks=[75])],
+    ]
+    steps: list[Callable[[RekeyedCounter], Step]] = [lambda one, some=some: one.chunk(some, 1) for some in chunks]  # type: ignore[misc]
+    counted = {0: {"a": 1, "c": 1}, 10: {"b": 1}} | {start: {} for start in range(20, 70, 10)}
+    whole = Machine()
+    deliver(whole, rekeyed, steps)
+    for cut in range(whole.points):
+        machine = Machine()
+        deliver(machine, rekeyed, steps, cuts=[cut], again=1)
+        assert handed_on(machine.sent) == {"few": counted}
+        assert machine.rows.keys() == {MARKER + text("visits")}
+
+
 def test_when_a_period_is_over_its_rows_and_its_key_are_gone_and_those_of_the_next_stay() -> None:
     machine = Machine()
     deliver(machine, lambda: counter(FEW), steps()[:-2])
@@ -259,9 +294,7 @@ def _one_window_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def _each_window_by_itself(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        Participation, "_place", lambda self, unit, _: participation.window_key(ENTERED, "pages", unit.start_ms)
-    )
+    patch.setattr(Participation, "_place", lambda _self, unit, _: window_key(ENTERED, "pages", unit.start_ms))
     patch.setattr(Participation, "_key", lambda _self, place, user: place + user)
 
 
