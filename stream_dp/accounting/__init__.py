@@ -4,6 +4,7 @@ How costs compose, and what noise costs in zCDP, is in `composition`.
 """
 
 from stream_dp.accounting.cost import Cost
+from stream_dp.accounting.dearest import Dearest
 from stream_dp.accounting.ledger import (
     Ledger,
     Overdraft,
@@ -21,6 +22,7 @@ from stream_dp.accounting.selection import selection_cost
 
 __all__ = [
     "Cost",
+    "Dearest",
     "Ledger",
     "Overdraft",
     "cancel",

@@ -55,6 +55,7 @@ import msgspec
 from immutables import Map
 
 from stream_dp.accounting.cost import Cost
+from stream_dp.accounting.dearest import Dearest
 from stream_dp.errors import StateError
 
 _VERSION = 1
@@ -64,6 +65,7 @@ _Vector = tuple[Rational, Rational, Rational]
 
 
 _NOTHING: Map[str, Cost] = Map()
+_UNCHANGED: Mapping[str, Dearest] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Ledger:
         reserved: open reservations, by call id; a persistent map, so that a changed copy shares all but a few nodes.
         readers: what each audience alone has been given. Reported, not enforced.
         views: which view has spent what of `spent`. The budget does not part it; whoever shares it out needs it.
+        dearest: of views whose users are in few windows, the charges that a user pays at most, by whatever keeps apart
+            what is bounded by itself; those of each audience too. What is spent of such windows is their total.
         last: the call that was finished last. Its charge and the end of its reservation are two rows where the
             ledger is stored; a reservation that outlived its charge is known by this.
         left: what may still be reserved. Worked out, unless a step that knows it says so.
@@ -92,6 +96,7 @@ class Ledger:
     reserved: Map[str, Cost] = _NOTHING
     readers: Mapping[str, Cost] = field(default_factory=dict)
     views: Mapping[str, Cost] = field(default_factory=dict)
+    dearest: Mapping[str, Dearest] = field(default_factory=dict)
     last: str = ""
     left: Cost = field(init=False)
     known_left: InitVar[Cost | None] = None
@@ -101,6 +106,7 @@ class Ledger:
             object.__setattr__(self, "reserved", Map(self.reserved))
             object.__setattr__(self, "readers", MappingProxyType(dict(self.readers)))
             object.__setattr__(self, "views", MappingProxyType(dict(self.views)))
+            object.__setattr__(self, "dearest", MappingProxyType(dict(self.dearest)))
             taken = reduce(add, self.reserved.values(), self.spent)
             if not taken <= self.budget:
                 raise StateError(f"the ledger has {taken} spent and reserved, its budget is {self.budget}")
@@ -152,7 +158,15 @@ def reserve(ledger: Ledger, call: str, cost: Cost, room: Cost | None = None) -> 
     return replace(ledger, reserved=ledger.reserved.set(call, cost), last=last, known_left=ledger.left - cost)
 
 
-def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost], *, view: str) -> Ledger:
+def commit(
+    ledger: Ledger,
+    call: str,
+    cost: Cost,
+    readers: Mapping[str, Cost],
+    *,
+    view: str,
+    dearest: Mapping[str, Dearest] = _UNCHANGED,
+) -> Ledger:
     """Spend what a call came to and return the rest of its reservation.
 
     Args:
@@ -161,6 +175,7 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost], *
         cost: what the output costs a user against all readers together, at most what is reserved.
         readers: what the output costs against each audience alone; added to the report.
         view: whose output it is.
+        dearest: those of `Ledger.dearest` that this changes.
 
     Returns:
         The ledger to store together with the output.
@@ -183,7 +198,7 @@ def commit(ledger: Ledger, call: str, cost: Cost, readers: Mapping[str, Cost], *
         report = MappingProxyType({**report, **given})
     left = ledger.left + refund
     finished = replace(ledger, reserved=ledger.reserved.delete(call), readers=report, last=call, known_left=left)
-    return _spent(finished, cost, view, left)
+    return _spent(finished, cost, view, left, dearest)
 
 
 def cancel(ledger: Ledger, call: str) -> Ledger:
@@ -224,7 +239,7 @@ def forfeit(ledger: Ledger, call: str, *, view: str) -> Ledger:
     return commit(ledger, call, _held(ledger, call), {}, view=view)
 
 
-def write_off(ledger: Ledger, cost: Cost, *, view: str) -> Ledger:
+def write_off(ledger: Ledger, cost: Cost, *, view: str, dearest: Mapping[str, Dearest] = _UNCHANGED) -> Ledger:
     """Spend what was paid and is forgotten: state was lost, and outputs that it paid for were seen.
 
     Every one of them was admitted under the budget, so in no entry can more have been paid than is left. What each
@@ -234,17 +249,19 @@ def write_off(ledger: Ledger, cost: Cost, *, view: str) -> Ledger:
         ledger: the current ledger.
         cost: the most it can have been.
         view: whose outputs they were.
+        dearest: those of `Ledger.dearest` that this changes.
 
     Returns:
         The ledger with that spent, and where it is more than what is left, with nothing left.
     """
     paid = cost.least(ledger.left)
-    return _spent(ledger, paid, view, ledger.left - paid)
+    return _spent(ledger, paid, view, ledger.left - paid, dearest)
 
 
-def _spent(ledger: Ledger, cost: Cost, view: str, left: Cost) -> Ledger:
+def _spent(ledger: Ledger, cost: Cost, view: str, left: Cost, dearest: Mapping[str, Dearest]) -> Ledger:
     views = MappingProxyType({**ledger.views, view: ledger.views.get(view, Cost.ZERO) + cost})
-    return replace(ledger, spent=ledger.spent + cost, views=views, known_left=left)
+    changed = MappingProxyType({**ledger.dearest, **dearest}) if dearest else ledger.dearest
+    return replace(ledger, spent=ledger.spent + cost, views=views, dearest=changed, known_left=left)
 
 
 def _held(ledger: Ledger, call: str) -> Cost:
@@ -264,6 +281,7 @@ class _Stored(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     spent: _Vector
     readers: dict[str, _Vector]
     views: dict[str, _Vector]
+    dearest: dict[str, tuple[int, tuple[dict[Rational, int], ...]]]
     last: str
 
 
@@ -281,8 +299,12 @@ def encode(ledger: Ledger) -> bytes:
     readers, views = (
         {name: _to_text(cost) for name, cost in sorted(costs.items())} for costs in (ledger.readers, ledger.views)
     )
+    dearest = {
+        name: (one.most, tuple({str(amount): number for amount, number in of.items()} for of in one.amounts))
+        for name, one in sorted(ledger.dearest.items())
+    }
     return msgspec.msgpack.encode(
-        _Stored(_VERSION, _to_text(ledger.budget), _to_text(ledger.spent), readers, views, ledger.last)
+        _Stored(_VERSION, _to_text(ledger.budget), _to_text(ledger.spent), readers, views, dearest, ledger.last)
     )
 
 
@@ -330,6 +352,12 @@ def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
             reserved=Map({call: cost for call, cost in rows.items() if call != stored.last}),
             readers={reader: _from_text(vector) for reader, vector in stored.readers.items()},
             views={view: _from_text(vector) for view, vector in stored.views.items()},
+            dearest={
+                name: Dearest(
+                    most, tuple({Fraction(amount): number for amount, number in of.items()} for of in amounts)
+                )
+                for name, (most, amounts) in stored.dearest.items()
+            },
             last=stored.last,
         )
     except (msgspec.MsgspecError, ValueError) as error:

@@ -169,6 +169,8 @@ def _notes(plan: PlanDescription, audiences: Sequence[AudienceSummary]) -> Itera
     if any(one.later for one in audiences):
         yield Text("The costs are those of the first level; a later level costs more.", "dim")
     for view in plan.views:
+        if view.participation:
+            yield Text(f"{view.name}: {view.participation}", "dim")
         keys = view.keys_at_worst
         if keys.epsilon.value or keys.rho:
             included = ", the rho included above" if keys.rho else "" if view.levels[0].cost.rho else ", included above"
@@ -221,6 +223,7 @@ def _view(view: ViewDescription, computing: str) -> RenderableType:
         f"{view.clock} clock, {view.grace} grace, {stays}",
         *([view.hops] if view.hops else []),
         view.protection,
+        *([view.participation] if view.participation else []),
         view.explanation.keys,
         *_affords(view),
         view.coalition,

@@ -375,6 +375,20 @@ def _window_faults(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterato
         yield from (Fault(f"{path}.window.{one.path}", one.message) for one in faults)
     else:
         yield from _straddling(path, view, ledger)
+        yield from _participation_faults(path, view)
+
+
+def _participation_faults(path: str, view: ViewConfig) -> Iterator[Fault]:
+    """Faults of the number of windows that a user is counted in."""
+    most, at_once = view.windows_per_user, shape_of(view.lengths).paid.at_once
+    if most is None and view.pacing != "none":
+        yield Fault(f"{path}.pacing", "paces what windows_per_user allows; give that too, or leave pacing out")
+    if most is not None and most % at_once:
+        yield Fault(
+            f"{path}.windows_per_user",
+            f"an event counts in {at_once} windows that overlap; give a multiple of {at_once}, as "
+            f"{-(-most // at_once) * at_once}",
+        )
 
 
 def _straddling(path: str, view: ViewConfig, ledger: LedgerConfig) -> Iterator[Fault]:

@@ -89,6 +89,10 @@ class ViewDescription(BaseModel):
     population: str
     protection: str = Field(description="The neighbour relation in words.")
     items_per_user: int
+    windows_per_user: int | None = Field(
+        description="In how many windows or panes of a period a user counts at most. Null: in all."
+    )
+    participation: str = Field(description="What that costs and saves, in words. Empty: a user counts in all.")
     sensitivity: int = Field(description="How many published counts one user can move, each by one.")
     affords: Amount | None = Field(
         description="Epsilon of the counts that the ledger pays for in every window of a period, if the levels are "
@@ -231,6 +235,8 @@ def _view(view: ViewPlan) -> ViewDescription:
         population=view.ledger.population,
         protection=_protection(view),
         items_per_user=view.items_per_user,
+        windows_per_user=view.windows_per_user,
+        participation=_participation(view),
         sensitivity=view.kind.sensitivity,
         affords=None if view.affords is None else Amount.down(view.affords),
         levels=[_level(view, index) for index in range(len(view.levels))],
@@ -252,7 +258,7 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
         expected_error=decimal_up(level.error_of(view.window.shape.summands), DISPLAY_DIGITS),
         noise_interval_95=level.interval_of(view.window.shape.summands),
         cost=PrivacyCost.spent(cost),
-        windows_afforded=view.ledger.budget.fits(cost),
+        windows_afforded=_afforded(view, view.ledger.budget.fits(cost)),
         audiences=[name for name, start in view.audiences.items() if start == index],
     )
 
@@ -264,6 +270,33 @@ def _protection(view: ViewPlan) -> str:
         f"Protects {view.ledger.population}: each is a user. Adding or removing all events of one user changes at most "
         f"{_many(view.kind.sensitivity, what)} of a {unit}, each by one, because a user adds at most "
         f"{_many(view.items_per_user, 'distinct value')} of {view.item_field} to a {unit}, each once{pushed}."
+    )
+
+
+def _afforded(view: ViewPlan, windows: int) -> int:
+    """Return how many windows a budget pays for that pays for so many that a user is in."""
+    if view.windows_per_user is None or windows < view.windows_per_user:
+        return windows
+    return max(windows, windows_in(view, view.ledger.periods.longest))
+
+
+def _participation(view: ViewPlan) -> str:
+    most, unit = view.windows_per_user, view.window.shape.counted_unit
+    if most is None:
+        return ""
+    windows, period = windows_in(view, view.ledger.periods.longest), view.ledger.periods.words
+    whole, bounded = view.planned * windows, asked(view, view.ledger.periods.longest)
+    paced = ", a tenth of them at its start and more as it goes on" if view.pacing == "even" else ""
+    trusted = (
+        " No worker checks that: the partitions of the source are not checked, so it holds if producers put all events "
+        "of a user into one."
+        if view.source.partitioner == "unchecked"
+        else ""
+    )
+    return (
+        f"A user counts in at most {_many(most, unit)} of the {windows:,} of a period of {period}{paced}; what they "
+        f"add to further ones is dropped. So a period costs a user {price_words(PrivacyCost.spent(bounded))}, not "
+        f"{price_words(PrivacyCost.spent(whole))}.{trusted}"
     )
 
 
@@ -315,7 +348,7 @@ def _parts(ledger: LedgerPlan, pool: PoolPlan, views: Sequence[ViewPlan], whole:
             asked=Amount.up(getattr(whole, entries[0])),
             lasts=format_duration(reach_ms(ledger.budget, ledger.periods.longest, views, entries)),
             windows_afforded={
-                view.name: min(getattr(ledger.budget, entry) // each for entry, each in used)
+                view.name: _afforded(view, min(getattr(ledger.budget, entry) // each for entry, each in used))
                 for view in views
                 if (used := [use for use in view.planned.entries() if use[0] in entries])
             },

@@ -33,7 +33,7 @@ from stream_dp.windows.encoding import parse_size
 from stream_dp.windows.events import TimeUnit, ValueFormat, names_of
 from stream_dp.windows.shapes.calendars import check_zone
 from stream_dp.windows.shapes.shape import Settings
-from stream_dp.windows.views import Clock
+from stream_dp.windows.views import Clock, Pacing
 
 NAME_LENGTH = 63
 PREFIX_LENGTH = 49
@@ -326,6 +326,8 @@ class ViewConfig(Section):
     item: Place | None = None
     items: Place | None = None
     items_per_user: Annotated[int, Field(ge=1, le=10_000)]
+    windows_per_user: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    pacing: Pacing = "none"
     window: WindowConfig
     ledger: str
     ladder: str

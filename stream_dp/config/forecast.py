@@ -162,6 +162,8 @@ def covered(view: ViewPlan, count: int) -> int:
     windows, periods = view.charged, view.ledger.periods
     first_ms = view.window.first_ms or 0
     affords = view.ledger.budget.fits(view.planned)
+    if view.windows_per_user is not None and affords >= view.windows_per_user:
+        affords = count  # a user pays for no more of them
     found = in_period = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))
     paid, rest, period = min(found, affords), count - in_period, periods.interval(first_ms)
     if periods.shortest_ms == periods.longest.length_ms:  # every full period has as many of them

@@ -6,7 +6,7 @@ peculiar to the kind of a view is in its `KindPlan`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
@@ -24,7 +24,7 @@ from stream_dp.windows.encoding import moment
 from stream_dp.windows.events import TimeUnit, ValueFormat
 from stream_dp.windows.shapes.shape import Interval, Schedule, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
-from stream_dp.windows.views import Clock, view_of
+from stream_dp.windows.views import Clock, Pacing, view_of
 
 
 @dataclass(frozen=True)
@@ -245,6 +245,8 @@ class ViewPlan:
         ledger: the account it is charged to.
         kind: what is peculiar to its release kind, the levels of its ladder among it.
         fingerprint: 8 bytes over everything that may not change while state of this view exists.
+        windows_per_user: number of charged windows of a period that a user is counted in, at most; None: in all.
+        pacing: whether these are spread over the period (`windows.participation`).
         share: the part of its ledger's budget that it may take, and that is kept for it; None: it has what it needs of
             the rest (`stream_dp.config.shares`).
         has_lists: whether the field is a list of items, each a contribution of its own.
@@ -274,6 +276,8 @@ class ViewPlan:
     ledger: LedgerPlan
     kind: KindPlan
     fingerprint: bytes
+    windows_per_user: int | None = None
+    pacing: Pacing = "none"
     share: Fraction | None = None
     has_lists: bool = False
     editions: tuple[Edition, ...] = ()
@@ -382,7 +386,11 @@ class ViewPlan:
     def scheduled(self, first_ms: int, end_ms: int) -> Cost:
         """Return the worst-case cost, on schedule, of windows that begin at or after `first_ms` and before a time."""
         until_ms = end_ms if self.until_ms is None else min(end_ms, self.until_ms)
-        return self.planned * self.charged.begun(first_ms, until_ms)
+        return self.planned * self.most_paid(self.charged.begun(first_ms, until_ms))
+
+    def most_paid(self, windows: int) -> int:
+        """Return for how many of so many windows of a period a user pays at most."""
+        return windows if self.windows_per_user is None else min(windows, self.windows_per_user)
 
     @property
     def levels(self) -> tuple[NoiseLevel, ...]:
@@ -474,6 +482,10 @@ class ViewPlan:
     def spent(self, table: SealedTable, level: int) -> Cost:
         """Return the cost per user of a sealed window's first release if `levels[level]` is the finest of it."""
         return self.counts(level) + self.keys_spent(table)
+
+    def paid(self, table: SealedTable, levels: Sequence[int]) -> Cost:
+        """Return the cost per user of a sealed window of which several levels were charged, one after another."""
+        return self.steps(levels) + self.keys_spent(table) if levels else Cost.ZERO
 
 
 @dataclass(frozen=True)

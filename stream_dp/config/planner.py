@@ -62,8 +62,9 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
     clearances, unlocks and audiences, what is done with what is left, grace, clock, how far ahead, idle time,
-    retention, the ledger's name, its periods, its budget and how that is shared. Whether a ledger has a pool decides
-    how a window is charged, so it is in. `view.fingerprint` itself is not looked at.
+    retention, the ledger's name, its periods (but with `windows_per_user`, which counts in them), its budget and how
+    that is shared. Whether a ledger has a pool decides how a window is charged, so it is in. `view.fingerprint` itself
+    is not looked at.
     """
     source, ledger = view.source, view.ledger
     identity = [
@@ -75,12 +76,19 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         [view.item_field] if view.has_lists else view.item_field,
         [*view.window.shape.identity, view.window.first_ms],
         [view.items_per_user, view.buckets],
+        *([] if view.windows_per_user is None else [_participation(view)]),
         [list(level.identity) for level in view.levels],
         [ledger.fingerprint.hex(), *([] if ledger.pool is None else ["zcdp"])],
         list(view.kind.identity),
     ]
     text = json.dumps(identity, ensure_ascii=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=FINGERPRINT_BYTES, person=b"stream-dp view 1").digest()
+
+
+def _participation(view: ViewPlan) -> list[Any]:
+    """Identity of the bound on windows: users are counted in the periods of the ledger, so these must not change."""
+    periods = view.ledger.periods
+    return ["windows", view.windows_per_user, view.pacing, *periods.identity, periods.start_of(0)]
 
 
 def load_plan(path: str | Path, environ: Mapping[str, str] | None = None) -> Plan:
@@ -203,7 +211,7 @@ def _planned(
     steps = {name: unlocks_of(sections, view, name) for name in names}
     unlocks = {name: tuple(Unlock(index[one.level], one.after) for one in some) for name, some in steps.items() if some}
     if _has_shares(sections, view):
-        each = _each_window(sections, name, ledger, others, window)
+        each = _each_window(sections, name, ledger, others, window.shape.paid.whole_in(ledger.periods.longest))
         start = max(starts.values())
         taken = sorted({start, *(one.level for some in unlocks.values() for one in some if one.level > start)})
         sizes = [levels[at].size for at in taken]
@@ -225,6 +233,8 @@ def _planned(
         ledger=ledger,
         kind=kind,
         fingerprint=b"",
+        windows_per_user=view.windows_per_user,
+        pacing=view.pacing,
         share=view.share,
         has_lists=view.items is not None,
         unlocks=unlocks,
@@ -239,9 +249,7 @@ def _planned(
     return replace(planned, fingerprint=fingerprint(planned, sections.id or ""))
 
 
-def _each_window(
-    sections: Sections, name: str, ledger: LedgerPlan, others: Collection[ViewPlan], window: WindowPlan
-) -> Cost:
+def _each_window(sections: Sections, name: str, ledger: LedgerPlan, others: Collection[ViewPlan], windows: int) -> Cost:
     """Return what a ledger has for each window of a view whose levels are shares, if all of a period have the same.
 
     The view has its `share` of the budget. Views without one part evenly what the shares of others, and the views whose
@@ -261,7 +269,8 @@ def _each_window(
             if view.ledger == ledger.name and one not in given and _has_shares(sections, view)
         ]
         whole = (ledger.budget.most(needed) - needed) * Fraction(1, len(alike))
-    return whole * Fraction(1, max(1, window.shape.paid.whole_in(period)))
+    most = sections.views[name].windows_per_user
+    return whole * Fraction(1, max(1, windows if most is None else min(windows, most)))
 
 
 def _afforded(

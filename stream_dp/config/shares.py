@@ -66,8 +66,9 @@ class Shares:
         kept = kept | {view.view: asked(view, period, reach) for view in others}
         over = budget - sum(kept.values(), Cost.ZERO)
         for view in others:
-            cost, shape = view.planned, view.charged.shape
-            more = cost * min(over.fits(cost), shape.whole_in(period) - shape.whole_in(period, period.start_ms + reach))
+            cost = view.planned
+            to_come = view.most_paid(windows_in(view, period)) - view.most_paid(windows_in(view, period, reach))
+            more = cost * min(over.fits(cost), to_come)
             kept[view.view] += more
             over -= more
         return cls(budget, kept, most)
@@ -109,7 +110,7 @@ def most_of(budget: Cost, views: Iterable[ViewPlan]) -> dict[str, Cost]:
 
 def asked(view: ViewPlan, period: Interval, time_ms: int | None = None) -> Cost:
     """Return the worst-case cost of a view's windows that begin so far into a period, as their schedule ends."""
-    return view.planned * windows_in(view, period, time_ms)
+    return view.planned * view.most_paid(windows_in(view, period, time_ms))
 
 
 def windows_in(view: ViewPlan, period: Interval, time_ms: int | None = None) -> int:
@@ -128,10 +129,9 @@ def reach_ms(budget: Cost, period: Interval, views: Sequence[ViewPlan], only: Se
         views: the views.
         only: names of the entries of the budget that count.
     """
-    costs = [(view.planned, view.charged.shape) for view in views]
 
     def exceeds(time_ms: int) -> bool:
-        whole = sum((cost * shape.whole_in(period, period.start_ms + time_ms) for cost, shape in costs), Cost.ZERO)
+        whole = sum((asked(view, period, time_ms) for view in views), Cost.ZERO)
         return not whole <= budget and any(getattr(whole, name) > getattr(budget, name) for name in only)
 
     end = period.length_ms

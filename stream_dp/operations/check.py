@@ -112,7 +112,7 @@ def _audiences(plan: Plan, description: PlanDescription) -> Iterator[AudienceSum
                 noise_interval_95=level.noise_interval_95,
                 unit=described.unit,
                 cost=level.cost,
-                period_cost=PrivacyCost.spent(view.cost(index) * share.windows_asked),
+                period_cost=PrivacyCost.spent(view.cost(index) * view.most_paid(share.windows_asked)),
                 lasts=share.lasts,
                 period=ledger.period,
             )

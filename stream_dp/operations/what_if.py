@@ -135,6 +135,7 @@ class WindowCounts:
         users: of each cell, the number of users, without a bound.
         place: of each cell, how many are before it in its window.
         ranks: by cell, of each of its users how many other items the user had earlier in the window.
+        entered: likewise, how many windows of the period the user had entered before; of those of one tiling.
         begins: of each cell, where its ranks begin.
     """
 
@@ -144,13 +145,17 @@ class WindowCounts:
     users: Ints
     place: Ints
     ranks: Ints
+    entered: Ints
     begins: Ints
 
-    def bounded(self, items_per_user: int) -> Ints:
-        """Return the counts of the cells if each user counts for so many items of a window, the first ones."""
+    def bounded(self, view: ViewPlan) -> Ints:
+        """Return the counts of the cells as a view bounds them: of a user the first items and the first windows."""
         if not len(self.begins):
             return self.users
-        return np.add.reduceat((self.ranks < items_per_user).astype(np.int64), self.begins)
+        counts = self.ranks < view.items_per_user
+        if view.windows_per_user is not None:
+            counts &= self.entered < view.windows_per_user // view.windows.shape.at_once
+        return np.add.reduceat(counts.astype(np.int64), self.begins)
 
 
 def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> WindowCounts:
@@ -167,6 +172,8 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     shape = view.windows.shape
     if view.window.shape.is_sum or view.window.shape.tells_totals:
         raise ConfigError("windows of panes cannot be planned; use `stream-dp replay`", f"views.{view.name}.window")
+    if view.pacing != "none":
+        raise ConfigError("pacing cannot be planned; use `stream-dp replay`", f"views.{view.name}.pacing")
     users, times, items = columns.arrays()
     if len(times) * shape.at_once > MOST_CONTRIBUTIONS:
         raise ConfigError(f"the windows have more than {MOST_CONTRIBUTIONS:,} contributions", f"views.{view.name}")
@@ -174,21 +181,39 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     if first_ms is None:
         first_ms = shape.start_of(int(times.min())) if len(times) else 0
     open_ms = shape.first_open(until_ms - view.window.grace_ms)
+    end_ms = max(open_ms, int(times.max()) + 1) if len(times) else open_ms
     found, count = [], 0
     for tiling in shape.tilings:
-        starts = [start for start in tiling.starts(tiling.first_from(first_ms), open_ms) if view.windows.has(start)]
+        starts = [start for start in tiling.starts(tiling.first_from(first_ms), end_ms) if view.windows.has(start)]
+        over = sum(start < open_ms for start in starts)
         if starts:
             ends = np.array([tiling.end(start) for start in starts], np.int64)
             at = np.searchsorted(np.array(starts, np.int64), times, "right") - 1
             inside = np.flatnonzero((at >= 0) & (times < ends[at]))
-            found.append((at[inside] + count, users[inside], items[inside]))
-            count += len(starts)
-    empty = (np.empty(0, np.int64),) * 3
-    window, user, item = (np.concatenate(one) for one in zip(empty, *found, strict=True))
-    return _counted(count, window, user, item)
+            window, user, item = at[inside], users[inside], items[inside]
+            periods = np.array([view.ledger.periods.start_of(start) for start in starts], np.int64)
+            entered = _entered(window, user, periods[window])  # also of those that are not over: a user may be in both
+            is_over = window < over
+            found.append((window[is_over] + count, user[is_over], item[is_over], entered[is_over]))
+            count += over
+    empty = (np.empty(0, np.int64),) * 4
+    window, user, item, entered = (np.concatenate(one) for one in zip(empty, *found, strict=True))
+    return _counted(count, window, user, item, entered)
 
 
-def _counted(windows: int, window: Ints, user: Ints, item: Ints) -> WindowCounts:
+def _entered(window: Ints, user: Ints, period: Ints) -> Ints:
+    """Return for each contribution how many windows of its period its user had entered before its window."""
+    if not len(window):
+        return window
+    _, of_user = np.unique(np.stack([user, period]), axis=1, return_inverse=True)
+    _, first, pair = np.unique(of_user * (1 + int(window.max())) + window, return_index=True, return_inverse=True)
+    order = np.lexsort((first, of_user[first]))
+    places = np.empty(len(first), np.int64)
+    places[order] = _places(of_user[first][order])
+    return places[pair]
+
+
+def _counted(windows: int, window: Ints, user: Ints, item: Ints, entered: Ints) -> WindowCounts:
     """Count contributions in the order of the log."""
     most = 1 + (int(item.max()) if len(item) else 0)
     _, group = np.unique(window * (1 + (int(user.max()) if len(user) else 0)) + user, return_inverse=True)
@@ -202,7 +227,9 @@ def _counted(windows: int, window: Ints, user: Ints, item: Ints) -> WindowCounts
     ranked = np.lexsort((-users, cells // most))
     place = np.empty(len(cells), np.int64)
     place[ranked] = _places((cells // most)[ranked])
-    return WindowCounts(windows, cells // most, cells % most, users, place, ranks[by_cell], begins)
+    return WindowCounts(
+        windows, cells // most, cells % most, users, place, ranks[by_cell], entered[order][by_cell], begins
+    )
 
 
 def _places(sorted_groups: Ints) -> Ints:
@@ -300,7 +327,7 @@ def _fewer_others(chances: Floats, k: int) -> Floats:
 
 def _evaluated(view: ViewPlan, level: int, counted: WindowCounts, items: Sequence[str]) -> Point:
     """Return the expected figures of a plan of a view, without its settings and its budget."""
-    showing, counts = check_kind(view), counted.bounded(view.items_per_user)
+    showing, counts = check_kind(view), counted.bounded(view)
     ratio, windows = float(noise_parameter(view.levels[level].threshold)), counted.windows
     k, least, extra, shown_from = RECALL_KEYS, -math.inf, 0.0, None
     cells = np.flatnonzero(counts)

@@ -114,6 +114,10 @@ class ViewRecord(PublicRecord):
     item_meaning: str | SkipJsonSchema[None] = optional("What an item is, in words.")
     kind: str = Field(description="Release kind.")
     items_per_user: int = Field(ge=1, description="Number of distinct items of one user that count in one window.")
+    windows_per_user: Length | SkipJsonSchema[None] = optional(
+        "Number of windows of a period that a user is counted in, at most, of those that are charged by themselves; "
+        "absent: a user may be in every window."
+    )
     window: ViewWindow = Field(description="Its windows.")
     retention_ms: int = Field(ge=0, description="For so long after its end a window is kept, and its records are.")
     level: str = Field(description="Name of the level that windows of the edition are released with.")

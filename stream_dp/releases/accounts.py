@@ -34,12 +34,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
 from stream_dp.accounting import (
     Cost,
+    Dearest,
     Ledger,
     Overdraft,
     cancel,
@@ -76,19 +77,43 @@ def difference(view: ViewPlan, table: SealedTable, before: int, level: int) -> C
     return view.spent(table, level) if before < 0 else view.counts(level, before)
 
 
-def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> tuple[Cost, dict[str, Cost]]:
-    """Return the cost of a stored call against all audiences together, and against each that it served alone."""
+class Charge(NamedTuple):
+    """Cost of a call, and what its window cost before.
+
+    Attributes:
+        cost: of the call, against all audiences together.
+        shares: the same against each audience alone that it serves.
+        before: cost of the window until then, against all together.
+        had: the same against each of `shares` alone.
+    """
+
+    cost: Cost
+    shares: Mapping[str, Cost]
+    before: Cost = Cost.ZERO
+    had: Mapping[str, Cost] = MappingProxyType({})
+
+
+def price(view: ViewPlan, call: Call, table: SealedTable, row: WindowRow) -> Charge:
+    """Return the charge of a call, by its window's row as it is before the call or after it."""
     if call.audience:
-        others = max([row.drawn, *(state.level for name, state in row.states.items() if name != call.audience)])
-        finest = max(others, call.before)
-        return (
-            difference(view, table, finest, call.level),
+        of_audience = [level for level in row.accounted_steps(call.audience) if level <= call.before]
+        return Charge(
+            difference(view, table, call.paid, call.level),
             {call.audience: difference(view, table, call.before, call.level)},
+            view.paid(table, [level for level in row.steps if level <= call.paid]),
+            {call.audience: view.paid(table, of_audience)},
         )
-    return (
+    return Charge(
         view.spent(table, row.finest),
         {name: view.spent(table, state.level) for name, state in row.states.items()},
     )
+
+
+def charged_before(view: ViewPlan, start_ms: int, row: WindowRow, rows: Rows) -> Cost:
+    """Return what a window was charged until now, where the price of more depends on that; else nothing."""
+    if view.windows_per_user is None:
+        return Cost.ZERO
+    return view.paid(stored_table(view.name, start_ms, rows), row.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,27 +393,54 @@ class Accounts:
         """Return the outcome of the call that the ledger of a window carried out or refused just now."""
         return Booking(self.of(view, start_ms)[1], self.balance(view, start_ms), requested, shares)
 
-    def reserve(self, view: ViewPlan, call: Call, cost: Cost) -> list[Change] | None:
-        """Reserve the worst-case cost of a call.
+    def reserve(self, view: ViewPlan, call: Call, cost: Cost, before: Cost = Cost.ZERO) -> list[Change] | None:
+        """Reserve the worst-case cost of a call: what a user who is in the dearest windows pays more for it.
+
+        Args:
+            view: the view.
+            call: the call.
+            cost: of its window at worst, beyond `before`.
+            before: cost of the window until now.
 
         Returns:
             The rows to store before anything is drawn; the first of a period fix what the period promises. None if the
             ledger cannot pay.
         """
         key, ledger = self.of(view, call.start_ms)
-        reserved = reserve(ledger, str(call), cost, self.room(view, call.start_ms))
+        more = self.added(view, call.start_ms, before, cost)
+        reserved = reserve(ledger, str(call), more, self.room(view, call.start_ms))
         if isinstance(reserved, Overdraft):
             return None
         changed = [*self._promise(view, key), *reserved_rows(key, reserved, str(call))]
         self._keep(view, key, reserved)
         return changed
 
-    def charge(self, view: ViewPlan, call: Call, cost: Cost, shares: Mapping[str, Cost]) -> list[Change]:
+    def charge(self, view: ViewPlan, call: Call, charge: Charge) -> list[Change]:
         """Charge a call that was reserved for; the rows to store behind what it paid for."""
         key, reserved = self.of(view, call.start_ms)
-        paid = commit(reserved, str(call), cost, shares, view=view.view)
+        paid = _charged_call(view, reserved, call, charge)
         self._keep(view, key, paid)
         return charged_rows(key, paid)
+
+    def added(self, view: ViewPlan, start_ms: int, before: Cost, cost: Cost) -> Cost:
+        """Return what the ledger of a window is charged if the window is to cost more.
+
+        Args:
+            view: the view.
+            start_ms: start of the window.
+            before: cost of the window until now.
+            cost: what it is to cost beyond that.
+        """
+        found = _dearest(view, self.of(view, start_ms)[1], start_ms)
+        return cost if found is None else found.raised(before, cost).total - found.total
+
+    def to_come(self, view: ViewPlan, first_ms: int, end_ms: int) -> Cost:
+        """Return what windows on schedule are charged at worst that begin from `first_ms` on in a period that ends."""
+        found = _dearest(view, self.of(view, first_ms)[1], first_ms) if first_ms < end_ms else None
+        if found is None:
+            return view.scheduled(first_ms, end_ms)
+        windows = view.charged.begun(first_ms, end_ms if view.until_ms is None else min(end_ms, view.until_ms))
+        return found.with_windows(view.planned, windows).total - found.total
 
     def _keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
         """Go on with a ledger as it is after a step."""
@@ -397,10 +449,24 @@ class Accounts:
             self._begun[key] = view.ledger
             self._overlaps.clear()
 
-    def charge_lost(self, view: ViewPlan, start_ms: int, cost: Cost) -> list[Change]:
-        """Spend what was paid in the period of a window and is forgotten, at worst: the rows that this changes."""
+    def charge_lost(self, view: ViewPlan, start_ms: int, lost: Iterable[tuple[Cost, Cost]]) -> list[Change]:
+        """Spend what windows of the period of one have cost and the ledger has forgotten; the rows that this changes.
+
+        Args:
+            view: the view.
+            start_ms: start of one of the windows.
+            lost: of each window, the cost that is known and what it may have cost beyond.
+        """
         key, ledger = self.of(view, start_ms)
-        paid = write_off(ledger, cost, view=view.view)
+        found, cost = _dearest(view, ledger, start_ms), Cost.ZERO
+        for before, more in lost:
+            if found is None:
+                cost += more
+            else:
+                raised = found.raised(before, more)
+                found, cost = raised, cost + (raised.total - found.total)
+        kept = {} if found is None else {_bounded_by(view, start_ms): found}
+        paid = write_off(ledger, cost, view=view.view, dearest=kept)
         changed = [*self._promise(view, key), (key, encode_ledger(paid))]
         self._keep(view, key, paid)
         return changed
@@ -446,10 +512,42 @@ class Accounts:
                 ledger = cancel(ledger, str(call))
                 changes.append((reservation_key(key, str(call)), None))
             else:
-                paid, shares = price(view, call, stored_table(view.name, call.start_ms, rows), row)
-                ledger = commit(ledger, str(call), paid, shares, view=view.view)
+                charge = price(view, call, stored_table(view.name, call.start_ms, rows), row)
+                ledger = _charged_call(view, ledger, call, charge)
                 changes += charged_rows(key, ledger)
         return ledger
+
+
+def _bounded_by(view: ViewPlan, start_ms: int, audience: str = "") -> str:
+    """Return what tells the windows apart of which a user is in `windows_per_user` at most; against an audience alone.
+
+    Users are counted by definition and period of the configuration, whichever period pays.
+    """
+    return f"{view.name} {view.ledger.periods.start_of(start_ms)} {audience}"
+
+
+def _dearest(view: ViewPlan, ledger: Ledger, start_ms: int, audience: str = "") -> Dearest | None:
+    """Return the largest charges of those windows; None if users may be in every window."""
+    if view.windows_per_user is None:
+        return None
+    return ledger.dearest.get(_bounded_by(view, start_ms, audience)) or Dearest(view.windows_per_user)
+
+
+def _charged_call(view: ViewPlan, ledger: Ledger, call: Call, charge: Charge) -> Ledger:
+    """Return a ledger once a call was charged that it had reserved for."""
+    if view.windows_per_user is None:
+        return commit(ledger, str(call), charge.cost, charge.shares, view=view.view)
+    changed: dict[str, Dearest] = {}
+
+    def added(audience: str, before: Cost, cost: Cost) -> Cost:
+        found = _dearest(view, ledger, call.start_ms, audience)
+        assert found is not None  # noqa: S101 - the view bounds windows
+        raised = changed[_bounded_by(view, call.start_ms, audience)] = found.raised(before, cost)
+        return raised.total - found.total
+
+    shares = {name: added(name, charge.had.get(name, Cost.ZERO), cost) for name, cost in charge.shares.items()}
+    cost = added("", charge.before, charge.cost)
+    return commit(ledger, str(call), cost, shares, view=view.view, dearest=changed)
 
 
 def _charged(ledger: Ledger) -> Cost:

@@ -175,6 +175,7 @@ def view_record(view: ViewPlan, edition: Edition, audience: str) -> ViewRecord:
         item_meaning=view.words.item or None,
         kind=view.kind.name,
         items_per_user=view.items_per_user,
+        windows_per_user=view.windows_per_user,
         window=_window(view, edition),
         retention_ms=view.window.retention_ms,
         level=view.levels[starts].name,

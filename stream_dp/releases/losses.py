@@ -16,7 +16,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.codec import Outline
-from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.accounts import Accounts, charged_before
 from stream_dp.releases.pieces import forgotten_window
 from stream_dp.releases.rows import NOTHING, VIEW, TotalChange, ViewRow, counted, stored_window, stored_windows
 from stream_dp.windows.durations import format_time
@@ -138,8 +138,8 @@ def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> lis
     ]
 
 
-def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, Cost]:
-    """Return the worst-case cost of lost windows that the ledger has forgotten, by the start of its period.
+def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, list[tuple[Cost, Cost]]]:
+    """Return what lost windows have cost and the ledger has forgotten, at worst, by the start of its period.
 
     Windows leave in order, so whatever lies between the last that is stored and the newest that is lost was released as
     well, found or not.
@@ -149,18 +149,23 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
         lost: starts of the windows, oldest first.
         next_ms: start of the first window that is not stored as released.
         rows: the partition's table.
+
+    Returns:
+        Of each window, the cost that is known and what it may have cost beyond that.
     """
     starts = view.window.shape.starts(next_ms, lost[-1])
     between = {s for s in starts if view.windows.has(s) and stored_window(view.name, s, rows) is None}
-    costs: dict[int, Cost] = {}
+    costs: dict[int, list[tuple[Cost, Cost]]] = {}
     for start in {view.window.charged(start).start_ms for start in between.union(lost)}:
         row = stored_window(view.name, start, rows)
         if row is None or row.refused or row.expires or row.finest < 0:
-            cost = view.at_worst
+            cost = Cost.ZERO, view.at_worst
         else:
-            cost = view.steps(range(row.finest + 1, len(view.levels)), row.finest)
-        period = view.ledger.periods.start_of(start)
-        costs[period] = costs.get(period, Cost.ZERO) + cost
+            cost = (
+                charged_before(view, start, row, rows),
+                view.steps(range(row.finest + 1, len(view.levels)), row.finest),
+            )
+        costs.setdefault(view.ledger.periods.start_of(start), []).append(cost)
     return costs
 
 
@@ -203,8 +208,8 @@ def write_off(
     next_ms = shape.next(shape.start_of(lost[-1]))
     charged = [
         row
-        for period, cost in lost_costs(view, lost, mark.next_ms, rows).items()
-        for row in accounts.charge_lost(view, period, cost)
+        for period, costs in lost_costs(view, lost, mark.next_ms, rows).items()
+        for row in accounts.charge_lost(view, period, costs)
     ]
     half = [start for start in lost if stored_window(view.name, start, rows) is not None]
     mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)

@@ -244,9 +244,9 @@ def revoked(
             changed += [(key, encode(replace(record, value=None, void=True))) for key, record in still]
             level = first.had.get(audience, NOTHING.level)
             if audience in states and states[audience].level != level:
-                row.drawn = finest
+                row.charge_step(finest)
                 if row.sum is None:
-                    row.withdrawn_levels[audience] = row.accounted_level(audience)
+                    row.withdrawn_steps[audience] = row.accounted_steps(audience)
                 states[audience] = states[audience].back_at(level)
                 is_lowered = True
     return [*changed, (window_key(WINDOW, view.name, start), encode(row))] if changed or is_lowered else []

@@ -12,7 +12,7 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.models import Reason
-from stream_dp.releases.accounts import difference, price
+from stream_dp.releases.accounts import price
 from stream_dp.releases.clearances import SharpeningRequest
 from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.panes import (
@@ -176,9 +176,10 @@ class Releasing:
         behind, entries = list[Change](), list[Addressed]()
         if view.window.pays(start):
             call = Call(view.name, start)
-            cost, shares = price(view, call, sealed.table, row)
-            behind = state.accounts.charge(view, call, cost, shares)
-            booking = state.accounts.booking(view, start, view.cost(max(levels.values())), shares)
+            charge = price(view, call, sealed.table, row)
+            row.charge_step(row.finest)
+            behind = state.accounts.charge(view, call, charge)
+            booking = state.accounts.booking(view, start, view.cost(max(levels.values())), charge.shares)
             entries = [builder.charge(offer, sealed.table, row.states, -1, booking)]
         else:
             booking = state.accounts.booking(view, start)
@@ -286,22 +287,22 @@ class Releasing:
         view, start, audience, level, *_ = request
         accounts, builder, offer = self._state.accounts, self._record_builder, Offer(view, start, {audience: level})
         had, finest, accounted = row.states.get(audience, NOTHING), row.finest, row.accounted_level(audience)
-        call, number = Call(view.name, start, audience, accounted, level), had.revision + 1
+        call, number = Call(view.name, start, audience, accounted, level, finest), had.revision + 1
         table, noise = self._state.sealed(view, start, row)
-        cost = difference(view, table, finest, level)
-        before = accounts.reserve(view, call, cost)
+        charge = price(view, call, table, row)
+        before = accounts.reserve(view, call, charge.cost, charge.before)
         if before is None:
             request.refuse(row)
-            refused = accounts.booking(view, start, cost)
-            # Not `cost`: that tells what other audiences have of the window. It is at most what the record says.
+            refused = accounts.booking(view, start, charge.cost)
+            # Not `charge.cost`: that tells what other audiences have of the window. It is at most what the record says.
             own = view.request(level, had.level)
             leaving = (
                 [] if row.sum is not None else builder.refusals(offer, number, Denial.for_now(own, had.level), refused)
             )
             return [], [*leaving, builder.refusal(offer, number, refused)], []
-        shares = {audience: difference(view, table, accounted, level)}
-        behind = accounts.charge(view, call, cost, shares)
+        behind = accounts.charge(view, call, charge)
+        row.charge_step(level)
         row.states[audience] = AudienceState(number, level, had.parts, [*had.steps, level])
-        booking = accounts.booking(view, start, cost, shares)
+        booking = accounts.booking(view, start, charge.cost, charge.shares)
         leaving = [] if row.sum is not None else builder.releases(offer, [(table, noise)], row.states, booking)
         return before, [*leaving, builder.charge(offer, table, row.states, finest, booking)], behind

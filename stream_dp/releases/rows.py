@@ -146,10 +146,11 @@ class WindowRow(msgspec.Struct, array_like=True):
     """Of a pane: the window that ends with it."""
     declined: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """The levels that the window's age would have given an audience and the ledger could not pay for."""
-    drawn: int = -1
-    """Index of the finest level that was charged and taken back before it left (`outboxes.revoked`): it stays paid."""
-    withdrawn_levels: dict[str, int] = msgspec.field(default_factory=dict)
-    """By audience from which something was so withdrawn: index of the finest level in its accounted privacy loss."""
+    steps: list[int] = msgspec.field(default_factory=list)
+    """The levels that were charged one after another, rising, all audiences together. One that was taken back before it
+    left (`outboxes.revoked`) stays paid."""
+    withdrawn_steps: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """By audience from which something was so withdrawn: the levels in its accounted privacy loss until then."""
 
     @property
     def publishes_window(self) -> bool:
@@ -170,7 +171,7 @@ class WindowRow(msgspec.Struct, array_like=True):
     @property
     def finest(self) -> int:
         """Index of the finest level that is paid for, which an audience has as a rule; -1 if none is."""
-        return max([self.drawn, *(one.level for one in self.states.values())])
+        return max([-1, *self.steps[-1:], *(one.level for one in self.states.values())])
 
     def level(self, audience: str) -> int:
         """Index of the level that an audience has of all that is released of it; -1 if of some it has nothing."""
@@ -181,7 +182,17 @@ class WindowRow(msgspec.Struct, array_like=True):
 
     def accounted_level(self, audience: str) -> int:
         """Return the index of the finest level in an audience's accounted privacy loss, -1 if none is."""
-        return max(self.states.get(audience, NOTHING).level, self.withdrawn_levels.get(audience, NOTHING.level))
+        return max([-1, *self.accounted_steps(audience)[-1:]])
+
+    def accounted_steps(self, audience: str) -> list[int]:
+        """Return the levels in an audience's accounted privacy loss, rising."""
+        before = self.withdrawn_steps.get(audience, [])
+        return [*before, *(one for one in self.states.get(audience, NOTHING).steps if [one] > before[-1:])]
+
+    def charge_step(self, level: int) -> None:
+        """Take note that a level is charged, if none so fine was."""
+        if [level] > self.steps[-1:]:
+            self.steps.append(level)
 
     def has(self, audience: str) -> int:
         """Index of the level of what is published to an audience with it, -1 if it has nothing."""
@@ -197,22 +208,32 @@ class WindowRow(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Purpose of a reservation: the first release of a window, or a sharper revision for one audience."""
+    """Purpose of a reservation: the first release of a window, or a sharper revision for one audience.
+
+    Attributes:
+        view: name of the definition.
+        start_ms: start of the window.
+        audience: of the revision; empty for the first release.
+        before: index of the finest level in the audience's accounted privacy loss before, -1 for none.
+        level: index of its level now.
+        paid: index of the finest level that was charged before, whoever has it.
+    """
 
     view: str
     start_ms: int
     audience: str = ""
     before: int = -1
     level: int = -1
+    paid: int = -1
 
     def __str__(self) -> str:
-        return f"{self.view} {self.start_ms} {self.audience} {self.before} {self.level}"
+        return f"{self.view} {self.start_ms} {self.audience} {self.before} {self.level} {self.paid}"
 
     @classmethod
     def parse(cls, name: str) -> Self:
         """The inverse of `str`; names of views and audiences hold no blank."""
-        view, start, audience, before, level = name.split(" ")
-        return cls(view, int(start), audience, int(before), int(level))
+        view, start, audience, *levels = name.split(" ")
+        return cls(view, int(start), audience, *map(int, levels))
 
     def stored(self, row: WindowRow | None) -> bool:
         """Return True if what was reserved for has been stored with the window."""

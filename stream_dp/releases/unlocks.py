@@ -43,7 +43,7 @@ import msgspec
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import SharpenPlan, ViewPlan
-from stream_dp.releases.accounts import period_of
+from stream_dp.releases.accounts import charged_before, period_of
 from stream_dp.releases.clearances import SharpeningRequest
 from stream_dp.releases.partition_state import PartitionState, goes_by_the_wall
 from stream_dp.releases.rows import LEFTOVER, NOTHING, UNLOCK, Change, WindowRow, stored_window, stored_windows
@@ -269,11 +269,12 @@ class Leftover(_ByTime[_Run]):
     ) -> bool:
         """Return True if a window can be sharpened out of what nobody needs."""
         view, level = run.view, max(row.finest, run.plan.level)
-        cost = view.counts(level, row.finest)
+        more = view.counts(level, row.finest)
         kept = self._state.accounts.plan(view, start).budget * run.plan.reserve
         kept = sum((cost for at, cost in pending.items() if at != (view.name, start)), kept)
         kept = sum((self._to_come(other, period) for other in self._sharing(view)), kept)
         kept += self._unlock_to_come(view, level)
+        cost = self._state.accounts.added(view, start, charged_before(view, start, row, self._state.rows), more)
         return cost <= self._state.accounts.room(view, start) and cost + kept <= self._state.accounts.left(view, start)
 
     def _sharing(self, view: ViewPlan) -> list[ViewPlan]:
@@ -282,7 +283,7 @@ class Leftover(_ByTime[_Run]):
     def _to_come(self, view: ViewPlan, period: Interval) -> Cost:
         """Return the worst-case cost of a view's windows that are still to be released in a period."""
         first = view.charged.shape.first_from(max(self._state.marks[view.name].next_ms, period.start_ms))
-        return view.scheduled(first, period.end_ms)
+        return self._state.accounts.to_come(view, first, period.end_ms)
 
     def _unlocks_to_come(self, view: ViewPlan, period: Interval) -> dict[tuple[str, int], Cost]:
         """Return the cost of scheduled unlocks of a period's released windows, by view and window."""

@@ -30,7 +30,7 @@ from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
 from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial, PartialHead
 from stream_dp.windows.open_windows import WindowMemory
 from stream_dp.windows.rekeying import RekeyedBatch, RekeyedCounter, Rekeyer, UserPartitions
-from stream_dp.windows.views import CountedView
+from stream_dp.windows.views import CountedView, ParticipationBound
 
 
 class Routes:
@@ -199,9 +199,11 @@ class Factory:
 def unknown_before(view: ViewPlan, settled: Settled) -> int:
     """The start of the first window that had not begun when it was accepted that counts of a view were lost.
 
-    With the counts it was lost who has counted, so of windows that are told of at every pane none goes on.
+    With the counts it was lost who has counted, so of windows that are told of at every pane none goes on, and of a
+    period in which users are counted in some windows only, none is left.
     """
-    lost_ms, shape = settled.uncounted.get(view.view), view.window.shape.paid
+    lost_ms = settled.uncounted.get(view.view)
+    shape = view.window.shape.paid if view.windows_per_user is None else view.ledger.periods
     return view.begins_ms if lost_ms is None else max(view.begins_ms, shape.next(shape.start_of(lost_ms)))
 
 
@@ -251,6 +253,11 @@ def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) ->
         has_lists=view.has_lists,
         until_ms=view.until_ms,
         origin_ms=origin_ms,
+        participation=(
+            None
+            if view.windows_per_user is None
+            else ParticipationBound(view.windows_per_user, view.ledger.periods, view.pacing)
+        ),
     )
 
 

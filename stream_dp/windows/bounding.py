@@ -1,11 +1,11 @@
 """Contribution bounding and counting of one chunk for one view: the loop that every event passes.
 
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
-same window before, or to the same interval of windows where contributions are bounded over one. The clock is moved by
-watermark records or by ticks, never by an event: an event that could close a window would make other users' events
-late. So adding or removing one user changes no other user's contributions, and moves each count of a window by at most
-1 and at most `items_per_user` counts of it, or of all windows of the interval together (specs/lossless 1.2,
-specs/topk 1.2).
+same window before, or to the same interval of windows where contributions are bounded over one; and on which windows
+the user entered before, where these are bounded (`participation`). The clock is moved by watermark records or by ticks,
+never by an event: an event that could close a window would make other users' events late. So adding or removing one
+user changes no other user's contributions, and moves each count of a window by at most 1 and at most `items_per_user`
+counts of it, or of all windows of the interval together (specs/lossless 1.2, specs/topk 1.2).
 
 An event of windows that overlap counts in each of them that still takes it, and each window is bounded by itself: what
 a user adds to one says nothing about the others.
@@ -20,13 +20,13 @@ from typing import NamedTuple
 from stream_dp.windows.count_rows import JournalRow
 from stream_dp.windows.events import Column
 from stream_dp.windows.open_windows import OpenWindow
-from stream_dp.windows.shapes.shape import Shape
+from stream_dp.windows.participation import REFUSED, Enters, Participation, everybody
 from stream_dp.windows.views import CountedView
 
 _NO_MORE = (1 << 63, -(1 << 63))
 """Ends a list of watermarks: behind every offset, before every time."""
 
-_WEIGHT = {reason: at for at, reason in enumerate(("before_start", "late", "duplicate", "clipped"))}
+_WEIGHT = {reason: at for at, reason in enumerate(("before_start", "late", "duplicate", "clipped", REFUSED))}
 """Of reasons that differ between the windows of an event, the heaviest is given: one of a window that took events."""
 
 
@@ -54,6 +54,8 @@ class Admission(NamedTuple):
     decides what is late, not what one fetch happens to bring together."""
     misplaced: Callable[[bytes], bool] | None = None
     """Tells whether a user stands in a partition that is not theirs; None to trust the producers."""
+    participation: Participation | None = None
+    """Who may enter a window; None: everybody."""
     is_oldest: bool = True
     """No earlier definition of the view is open: what is from before this one began is too late for all. Else it is the
     earlier one's, as what is from `until_ms` on is a later one's: nothing is said of it here."""
@@ -73,11 +75,11 @@ def bound_chunk(
 
     Returns:
         The clock, the accepted contributions and the refusals, one for each contribution that no window takes, reasons:
-        `late`, `before_start`, `future`, `duplicate`, `clipped`, `wrong_partition`.
+        `late`, `before_start`, `future`, `duplicate`, `clipped`, `participation`, `wrong_partition`.
     """
     tilings = view.windows.tilings
     names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
-    found = [_bound_tiling(one, view, windows, contributions, names, admission) for one in tilings]
+    found = [_bound_tiling(at, view, windows, contributions, names, admission) for at in range(len(tilings))]
     return found[0] if len(found) == 1 else _together(found, contributions.offsets)
 
 
@@ -96,7 +98,7 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
 
 
 def _bound_tiling(
-    shape: Shape,
+    tiling: int,
     view: CountedView,
     windows: dict[int, OpenWindow],
     contributions: Column,
@@ -107,17 +109,17 @@ def _bound_tiling(
 
     Of what is refused, not the offsets are given but the `names` that stand in their places.
     """
-    clock_ms, now_ms, open_from_ms, watermarks, misplaced, is_oldest = admission
+    clock_ms, now_ms, open_from_ms, watermarks, misplaced, participation, is_oldest = admission
+    shape = view.windows.tilings[tiling]
     limit, grace, ends = view.items_per_user, view.grace_ms, view.ends(shape)
     latest = now_ms + view.max_ahead_ms if ends is None else min(now_ms + view.max_ahead_ms, ends - 1)
     first = shape.first_from(max(open_from_ms, view.first_ms))
     closed_before = max(first, shape.first_open(clock_ms - grace))
     out = Bounded(clock_ms, {}, [])
-    refuse = out.refused.append
     marks = iter([*watermarks, _NO_MORE])
     mark_at, mark_ms = next(marks)
-    low = high = 0
-    row = JournalRow(0, [], [])
+    low, high, row = 0, 0, JournalRow(0, [], [])
+    enters: Enters = everybody
     accepted, alone, tallies = OpenWindow().tables
     for name, offset, user, time, item in zip(names, *contributions, strict=True):
         while mark_at < offset:
@@ -126,24 +128,28 @@ def _bound_tiling(
             closed_before = max(first, shape.first_open(clock_ms - grace))
         if not closed_before <= time <= latest:
             if (ends is None or time < ends) and (reason := view.out_of_time(time, closed_before, is_oldest=is_oldest)):
-                refuse((name, reason))
+                out.refused.append((name, reason))
             continue
         if not low <= time < high:
             low = shape.start_of(time)
             high = shape.end(low)
             accepted, alone, tallies = windows.setdefault(view.bounded_in(low), OpenWindow()).tables
             row = out.added.setdefault(low, JournalRow(0, [], []))
+            enters = everybody if participation is None else participation.enters(low, tiling)
         held = accepted.get(user)
         own = alone.get(item)
         if held is None:
             if misplaced is not None and misplaced(user):
-                refuse((name, "wrong_partition"))
+                out.refused.append((name, "wrong_partition"))
+                continue
+            if enters is not everybody and not enters(user, time):
+                out.refused.append((name, REFUSED))
                 continue
         elif own is not None and own[0] in held:
-            refuse((name, "duplicate"))
+            out.refused.append((name, "duplicate"))
             continue
         elif len(held) >= limit:
-            refuse((name, "clipped"))
+            out.refused.append((name, "clipped"))
             continue
         if own is None:
             own = alone[item] = (len(tallies),)
@@ -152,6 +158,5 @@ def _bound_tiling(
         tallies[own[0]] += 1
         row.users.append(user)
         row.items.append(item)
-    out.clock_ms = max([clock_ms, *(min(time, now_ms) for _, time in watermarks)])
-    out.added = {start: row for start, row in out.added.items() if row.users}
-    return out
+    clock_ms = max([clock_ms, *(min(time, now_ms) for _, time in watermarks)])
+    return Bounded(clock_ms, {start: row for start, row in out.added.items() if row.users}, out.refused)

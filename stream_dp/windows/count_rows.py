@@ -5,6 +5,8 @@
 | `m` source | `Marker`: how far the source is counted, and the totals so far; the commit point of a chunk |
 | `k` source | `SourceProgress`: how far the source is re-keyed, where it is |
 | `j` view, start, sequence | `JournalRow`: what one chunk added to one window, in as many rows as it takes |
+| `p` view, period | where the windows of a user are bounded: the key of the pseudonyms of those who entered some |
+| `e` view, period, tiling, pseudonym | `participation.EnteredRow`: how many windows of the period a user has entered |
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from stream_dp.windows.encoding import ENTRIES_BYTES, cut, encode, text, window_
 from stream_dp.windows.views import CountedView, view_of
 
 MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
-REPEATS = ("duplicate", "clipped")
-"""Why an event is refused for what its user has in its window: their number tells of that window."""
+REPEATS = ("duplicate", "clipped", "participation")
+"""Why an event is refused for what its user has counted before: their number tells of open windows."""
 
 MOST_MISSING = 8
 """Number of gaps of a partition that are stored one by one."""

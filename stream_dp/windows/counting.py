@@ -48,6 +48,7 @@ from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
 from stream_dp.windows.merging import Partial, drop_except, outside, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
+from stream_dp.windows.participation import Participation, drop_others, erased_keys
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
 
 Outlet = Callable[[Partial], Message]
@@ -151,7 +152,9 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if counting the next chunk may have to read or write a window on disk."""
+        """True if counting the next chunk may have to read or write a window on disk, or to look users up there."""
+        if any(state.view.participation is not None for state in self._counting):
+            return True
         windows = (window for state in self._views for window in state.windows.values())
         half = self._memory.most_bytes // 2
         return any(window.spill_store is not None or window.memory_bytes > half for window in windows)
@@ -169,9 +172,11 @@ class PartitionCounter:
         yield from Handover([state.view for state in self._views], marker, rows).carried_out(
             self._marker_key(), self._outlet, self._partition
         )
-        rolled_back: list[tuple[bytes, None]] = []
+        rolled_back: list[Row] = []
+        left: list[Row] = []
         for state in self._views:
-            name = state.view.name
+            name, bound = state.view.name, state.view.participation
+            state.participation = None if bound is None else Participation(state.view, bound, rows)
             if name in marker.views:
                 state.mark = marker.views[name]
                 if state.mark.fingerprint != state.view.fingerprint:
@@ -186,6 +191,8 @@ class PartitionCounter:
                     row = decode(JournalRow, value)
                     if row.last_offset > marker.offset:
                         rolled_back.append((key, None))
+                        if state.participation is not None:
+                            left += state.participation.rolled_back(start, row.users, marker.offset)
                     else:
                         state.rows[start] += 1
                         window = state.windows.setdefault(state.view.bounded_in(start), OpenWindow())
@@ -193,11 +200,14 @@ class PartitionCounter:
                         window.settle([row], self._memory)
                 yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
-            yield Commit(rolled_back)
+            yield Commit([*left, *rolled_back])  # in this order: the journal tells who had entered
         marker.views = {state.view.name: state.mark for state in self._views}
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in self._configured), rows)
+        yield from drop_others(self._configured, rows)
         self._choose()
         yield from self._purge(self._views)
+        yield from (erased_keys(state.view.name) for state in self._views if state.participation is not None)
+        yield from self._forget_entered(self._views)
         yield from self._hand_on()
 
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
@@ -235,9 +245,15 @@ class PartitionCounter:
         if decoded.watermarks:
             yield Increment("watermarks_read", len(decoded.watermarks))
         changed = yield from self._count(decoded, last, now_ms, self._partition)
-        self._marker.offset = last
-        yield Commit([*changed, self._marker_row()])
+        yield self._chunk_committed(changed, last)
         yield from self._hand_on()
+
+    def _chunk_committed(self, changed: Sequence[Row], last: int) -> Commit:
+        """Store a chunk that ends at an offset, the marker last."""
+        self._marker.offset = last
+        bounded = (state.participation for state in self._counting if state.participation is not None)
+        entered = [row for one in bounded for row in one.stored(last)]
+        return Commit([*changed, *entered, self._marker_row()])
 
     def _count(self, decoded: Decoded, last: int, now_ms: int, partition: int) -> Generator[Effect, None, list[Row]]:
         """Count what was decoded of consecutive records of a partition of the source.
@@ -259,7 +275,13 @@ class PartitionCounter:
             marks = decoded.watermarks if state.view.clock == "event" else ()
             is_oldest = state.view.name in self._oldest
             admission = Admission(
-                clock.clock_ms, now_ms, state.mark.open_from_ms, marks, self._misplaced, is_oldest=is_oldest
+                clock.clock_ms,
+                now_ms,
+                state.mark.open_from_ms,
+                marks,
+                self._misplaced,
+                is_oldest=is_oldest,
+                participation=state.participation,
             )
             bound = bound_chunk(state.view, state.windows, decoded.columns[column], admission)
             clock.clock_ms = bound.clock_ms
@@ -417,6 +439,7 @@ class PartitionCounter:
                 if view.domain is not None:
                     yield Increment("events_unknown", mark.unknown - unknown, (("view", view.view),))
             yield from self._purge(closed)
+            yield from self._forget_entered(closed)
             if any(state.is_over for state in closed):
                 self._choose()
 
@@ -467,6 +490,13 @@ class PartitionCounter:
             yield Erase(first, after(window_key(JOURNAL, name, mark.purging[-1][0])))
         for _, mark in purging:
             mark.purging = []  # the next marker says so; until then a crash only purges once more
+
+    @staticmethod
+    def _forget_entered(states: Sequence[ViewState]) -> Iterator[Effect]:
+        """Forget who has entered windows of periods that are over."""
+        for state in states:
+            if state.participation is not None:
+                yield from state.participation.erased(None if state.is_over else state.mark.open_from_ms)
 
     def _marker_key(self) -> bytes:
         return MARKER + text(self._source)

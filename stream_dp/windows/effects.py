@@ -102,6 +102,18 @@ class Rows(Protocol):
         """Rows with `first <= key < last`, in key order; of many, the later ones are read when they are asked for."""
 
 
+class NoRows:
+    """A table with nothing in it."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """None."""
+        return None
+
+    def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Nothing."""
+        return iter(())
+
+
 class Ahead:
     """Rows as they will stand after changes that are still to be committed; a scan passes those over."""
 

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from stream_dp.windows.count_rows import JournalRow, SourcePartitionClock, ViewMark
 from stream_dp.windows.encoding import bucket_of
+from stream_dp.windows.participation import Participation
 from stream_dp.windows.views import CountedView
 
 USER_BYTES, CONTRIBUTION_BYTES, ITEM_BYTES = 176, 8, 320
@@ -217,6 +218,8 @@ class ViewState:
     """By start of where contributions are bounded: a window, or a longer interval of them."""
     rows: Counter[int] = field(default_factory=Counter)
     """Return the number of journal rows of each window."""
+    participation: Participation | None = None
+    """Who has entered how many windows; None if that is not bounded, and before it is loaded."""
 
     def forget(self, stop_ms: int) -> list[tuple[int, int]]:
         """Forget what bounds only windows that were handed on: all before the one that starts at `stop_ms`.

@@ -287,8 +287,7 @@ class RekeyedCounter(PartitionCounter):
         changed: list[Row] = []
         for record in fresh:
             changed += yield from self._batch(decode(RekeyedBatch, record.value or b""), last)
-        self._marker.offset = last
-        yield Commit([*changed, self._marker_row()])
+        yield self._chunk_committed(changed, last)
         yield from self._hand_on()
 
     def ticks(self, times_ms: Sequence[int], ends: Sequence[int] = (), begins: int = 0) -> Step:

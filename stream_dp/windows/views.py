@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from typing import Literal
 
-from stream_dp.windows.shapes.shape import Shape
+from stream_dp.windows.shapes.shape import Interval, Shape
 
 HANDED_ON_AT_ONCE = 32
 """Windows whose partial counts are handed on in one go when many close together."""
 
 Clock = Literal["wall", "event"]
+Pacing = Literal["none", "even"]
+"""Of the windows of a period that a user may be in: none, or so many more from day to day."""
 
 _EDITION = "@"
 """Stands in the names of states, and in no name of a view."""
@@ -25,6 +29,44 @@ def state_name(view: str, edition: int) -> str:
 def view_of(state: str) -> str:
     """The view that a state belongs to, by its name: the inverse of `state_name`."""
     return state.partition(_EDITION)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipationBound:
+    """Bound on the windows of each period that a user is counted in.
+
+    Attributes:
+        most: number of windows; a multiple of the number of windows that an event is in.
+        periods: the periods.
+        pacing: whether `most` is reached bit by bit.
+    """
+
+    most: int
+    periods: Shape
+    pacing: Pacing = "none"
+
+    def period_of(self, unit: Interval) -> Interval | None:
+        """Return the period that is charged for what is bounded together; None where none is, and it is not released.
+
+        Args:
+            unit: the window, pane, or window of panes that are charged together.
+        """
+        period = self.periods.interval(unit.start_ms)
+        return period if period.holds(unit) else None
+
+    def most_by(self, period: Interval, time_ms: int, at_once: int) -> int:
+        """Return how many windows of one tiling a user may be in by the time of an event.
+
+        Args:
+            period: the period of the event's window.
+            time_ms: of the event.
+            at_once: number of windows that an event is in.
+        """
+        most = self.most // at_once
+        if self.pacing == "none":
+            return most
+        passed = period.share(max(0, time_ms - period.start_ms))
+        return min(most, ceil(most * passed) + ceil(Fraction(most, 10)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +104,8 @@ class CountedView:
     """Start of the first window that is another definition's, or nobody's; None: there is none."""
     origin_ms: int | None = None
     """Where the first definition of the view began, if that is another one."""
+    participation: ParticipationBound | None = None
+    """Bound on the windows of a period that a user is counted in; None: there is none."""
 
     @property
     def view(self) -> str:
@@ -101,7 +145,18 @@ class CountedView:
 
     @property
     def _accepts(self) -> tuple[object, ...]:
-        return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists
+        # Who is counted in how many windows is known of one definition alone: none goes on with another's.
+        own = self.name if self.participation else ""
+        return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists, own
+
+    def unit(self, start_ms: int, tiling: Shape) -> Interval:
+        """Return what a user enters with a contribution to a window: that window, or what is bounded together with it.
+
+        Args:
+            start_ms: start of the window.
+            tiling: of the window.
+        """
+        return Interval(start_ms, tiling.end(start_ms)) if self.bounds is None else self.bounds.interval(start_ms)
 
     def bounded_in(self, start_ms: int) -> int:
         """The start of the interval in which contributions to a window are bounded."""

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import ceil
 from typing import Any
 from zlib import crc32
 
@@ -223,6 +225,8 @@ class ViewOracle:
     view: CountedView
     clock: int
     held: dict[tuple[int, bytes], list[str]] = field(default_factory=dict)
+    entered: dict[tuple[int, int, bytes], list[int]] = field(default_factory=dict)
+    """By period, offset of windows that overlap, and user: the windows that the user entered."""
     heard: int | None = None
     ticked: int = -1
 
@@ -271,15 +275,45 @@ class ViewOracle:
             return "late"
         if misplaced:
             return "wrong_partition"
-        held = [[i for at in self.bounded_with(s) for i in self.held.get((at, user), [])] for s in starts]
-        taken = [
-            s for s, own in zip(starts, held, strict=True) if item not in own and len(own) < self.view.items_per_user
-        ]
-        for start in taken:
-            self.held.setdefault((start, user), []).append(item)
-        if taken:
-            return None
-        return "duplicate" if all(item in own for own in held) else "clipped"
+        reasons = [self._take_in(start, user, item, time) for start in starts]
+        return (
+            None
+            if None in reasons
+            else next(one for one in ("participation", "clipped", "duplicate") if one in reasons)
+        )
+
+    def _take_in(self, start: int, user: bytes, item: str, time: int) -> str | None:
+        """Count an event in one window, or say why not."""
+        together = self.bounded_with(start)
+        own = [i for at in together for i in self.held.get((at, user), [])]
+        if item in own:
+            return "duplicate"
+        if own and len(own) == self.view.items_per_user:
+            return "clipped"
+        if not own and not self._enters(together[0], together[-1] + self.view.windows.shortest_ms, user, time):
+            return "participation"
+        self.held.setdefault((start, user), []).append(item)
+        return None
+
+    def _enters(self, start: int, end: int, user: bytes, time: int) -> bool:
+        """Let a user enter what is bounded together, if they may; of windows that overlap, each offset has its part."""
+        bound = self.view.participation
+        period = None if bound is None else bound.periods.interval(start)
+        if bound is None or period is None or period.end_ms < end:
+            return True
+        every = self.view.windows.grid.shortest_ms
+        at_once = self.view.windows.shortest_ms // every
+        number, most = (
+            self.entered.setdefault((period.start_ms, start // every % at_once, user), []),
+            bound.most // at_once,
+        )
+        if bound.pacing == "even":
+            passed = Fraction(time - period.start_ms, period.end_ms - period.start_ms)
+            most = min(most, ceil(passed * most) + ceil(Fraction(most, 10)))
+        if len(number) >= most:
+            return False
+        number.append(start)
+        return True
 
     def bounded_with(self, start: int) -> list[int]:
         """Starts of the windows over which contributions to one are bounded, itself among them."""
@@ -365,7 +399,7 @@ class Oracle:
         views = [one.view.name for one in self.views]
         noted: dict[tuple[int, str], list[str]] = {}
         for offset, reason, name in self.refused:
-            if reason not in ("duplicate", "clipped"):
+            if reason not in ("duplicate", "clipped", "participation"):
                 noted.setdefault((offset, reason), []).extend([name] if name else views)
         return Counter((*place, "+".join(names)) for place, names in noted.items())
 

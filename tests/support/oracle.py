@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from types import MappingProxyType
 
 from stream_dp.accounting import Cost
@@ -55,6 +57,7 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
     window = view.window
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     had: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+    entered: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
     refused: Counter[str] = Counter()
     clock = start_ms
 
@@ -71,14 +74,32 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
                 reasons.add("late")
             elif item in items:
                 reasons.add("duplicate")
-            elif len(items) == view.items_per_user:
+            elif items and len(items) == view.items_per_user:
                 reasons.add("clipped")
+            elif not items and not enters(user, start, time_ms):
+                reasons.add("participation")
             else:
                 items.add(item)
                 counts[start][item] += 1
                 reasons.add(None)
-        # Taken in a window; else why it was not, by one that took events; else late: by name, that is the least.
-        return None if None in reasons else min(filter(None, reasons))
+        # Taken in a window; else why it was not, the heaviest reason of one that took events first.
+        return next(one for one in (None, "participation", "clipped", "duplicate", "late") if one in reasons)
+
+    def enters(user: str, start: int, time_ms: int) -> bool:
+        """Let a user enter what is charged together with a window, if they may."""
+        unit, periods, most = window.charged(start), view.ledger.periods, view.windows_per_user
+        period = periods.interval(unit.start_ms)
+        if most is None or unit.end_ms > period.end_ms:
+            return True
+        tilings = view.windows.shape.tilings
+        tiling = next(at for at, one in enumerate(tilings) if one.start_of(start) == start)
+        before, most = entered[period.start_ms, tiling, user], most // len(tilings)
+        if view.pacing == "even":
+            most = min(most, ceil(period.share(max(0, time_ms - period.start_ms)) * most) + -(-most // 10))
+        if len(before) >= most:
+            return False
+        before.add(unit.start_ms)
+        return True
 
     for act in script:
         match act:
@@ -130,28 +151,36 @@ def expected_records(
     """
     asked = view
     records: dict[str, list[AnyRecord]] = {audience: [] for audience in asked.readers}
-    left: dict[int, Cost] = {}
-    told: defaultdict[tuple[int, str], Cost] = defaultdict(lambda: Cost.ZERO)
+    paid: defaultdict[tuple[int, str], list[Cost]] = defaultdict(list)
     sealed: dict[int, tuple[SealedTable, WindowNoise] | None] = {}
     for start, counts in sorted(windows.items()):
         view = asked.at(start)
         finest = view.start_level
         period = view.ledger.periods.start_of(start)
-        before = left.setdefault(period, view.ledger.budget * (view.share or 1))
+        budget, before = view.ledger.budget * (view.share or 1), paid[period, ""]
         sealed[start] = None
         pays, first = view.window.pays(start), view.window.charged(start).start_ms
-        if view.cost(finest) <= before if pays else sealed.get(first) is not None:
+        affords = dearest_of(view, [*before, view.cost(finest)]) <= budget
+        if affords if pays else sealed.get(first) is not None:
             name = view.noise_name(start)
             noise = WindowNoise.of(name, prf_key, own_secret(name, entropy))
             block = summed([counts, *(windows[pane] for pane in panes_before(view, start))])
             table = view.kind.seal(handed_on(view, block), Sealing(noise, entropy, lists))
             sealed[start] = table, noise
-            left[period] = before - (view.spent(table, finest) if pays else Cost.ZERO)
+            before += [view.spent(table, finest)] if pays else []
             for audience, level in view.audiences.items():
-                told[period, audience] += view.spent(table, level) if pays else Cost.ZERO
+                paid[period, audience] += [view.spent(table, level)] if pays else []
         for audience in view.audiences:
-            records[audience] += _released(view, start, sealed, audience, told[period, audience])
+            told = dearest_of(view, paid[period, audience])
+            records[audience] += _released(view, start, sealed, audience, told)
     return records
+
+
+def dearest_of(view: ViewPlan, costs: Sequence[Cost]) -> Cost:
+    """What windows of a view cost a user: of each entry, the largest of as many as a user is in; else all."""
+    if view.windows_per_user is None or not costs:
+        return sum(costs, Cost.ZERO)
+    return Cost(*(sum(sorted(some)[-view.windows_per_user :], Fraction(0)) for some in zip(*costs, strict=True)))
 
 
 def _released(

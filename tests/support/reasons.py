@@ -8,10 +8,11 @@ from pathlib import Path
 from stream_dp.windows import avro, bounding, events, views
 from stream_dp.windows import avro as schemas
 from stream_dp.windows.handover import CHANGED
+from stream_dp.windows.participation import REFUSED
 
 
 def _reasons() -> frozenset[str]:
-    found: set[str] = {CHANGED}
+    found: set[str] = {CHANGED, REFUSED}
     for module in (avro, bounding, events, schemas):
         assert module.__file__ is not None
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):

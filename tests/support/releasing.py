@@ -415,6 +415,30 @@ def shown_cost(view: ViewPlan, steps: Sequence[int], draws: int) -> Cost:
     return cost + Cost(draws * (epsilon + delta), Fraction(0))
 
 
+Paid = Mapping[tuple[str, int], Cost]
+"""By view and start of what is charged, what it costs."""
+
+
+def dearest(views: Mapping[tuple[str, int], ViewPlan], costs: Paid) -> Cost:
+    """What windows cost a user, worked out anew: all of them or, of a view and period, as many as users are in.
+
+    Args:
+        views: by view and start, the definition of a window.
+        costs: the windows.
+    """
+    total, bounded = Cost.ZERO, dict[tuple[str, int, int], list[Cost]]()
+    for (name, start), cost in costs.items():
+        view = views[name, start]
+        if view.windows_per_user is None:
+            total += cost
+        else:
+            period = view.ledger.periods.start_of(start)
+            bounded.setdefault((view.name, period, view.windows_per_user), []).append(cost)
+    for (*_, most), some in bounded.items():
+        total += Cost(*(sum(sorted(amounts)[-most:], Fraction(0)) for amounts in zip(*some, strict=True)))
+    return total
+
+
 class Standing:
     """Checks at every point that what readers have can be taken back, and that what was taken back is over."""
 
@@ -503,8 +527,8 @@ class Auditor:
     """By ledger: what each window costs at least that is published at its finest level."""
     promised: dict[bytes, Promise] = field(default_factory=dict)
     """By ledger: what every release of the period says of its budget."""
-    charges: dict[bytes, dict[bytes, Cost]] = field(default_factory=dict)
-    """By ledger and key of the entry: what it charged."""
+    charges: dict[bytes, dict[bytes, tuple[tuple[str, int], Cost]]] = field(default_factory=dict)
+    """By ledger and key of the entry: view and start of what it charged, and how much."""
     told: dict[tuple[bytes, str], Cost] = field(default_factory=dict)
     """By ledger and audience: the most that a record says the audience was told in the period."""
     left: dict[bytes, Cost] = field(default_factory=dict)
@@ -546,11 +570,13 @@ class Auditor:
         for key, windows in self.shown.items():
             assert key in ledgers, "a window was published and no ledger is stored"
             ledger = ledgers[key]
-            shown = sum(windows.values(), Cost.ZERO)
+            shown = dearest(self.asked, windows)
             reserved = {(view_of(call.view), call.start_ms) for call in map(Call.parse, ledger.reserved)}
-            pending = sum((cost for window, cost in windows.items() if window in reserved), Cost.ZERO)
+            settled = {window: cost for window, cost in windows.items() if window not in reserved}
             assert shown <= sum(ledger.reserved.values(), ledger.spent), "more was published than is charged"
-            assert shown - pending <= ledger.spent, "what is charged for one window was published for another"
+            assert dearest(self.asked, settled) <= ledger.spent, (
+                "what is charged for one window was published for another"
+            )
 
     def _take(self, message: Message) -> None:
         assert message.key is not None
@@ -613,7 +639,9 @@ class Auditor:
         key = ledger_key(asked, entry.window.start_ms)
         charged = sum((reader.charged.cost for reader in entry.audiences), Cost.ZERO)
         assert charged <= entry.requested.cost
-        self.charges.setdefault(key, {})[message.key] = charged
+        window = entry.view, entry.window.start_ms
+        self.asked.setdefault(window, asked)
+        self.charges.setdefault(key, {})[message.key] = window, charged
         if entry.type == "charge":
             names = [level.name for level in asked.levels]
             level = max(names.index(reader.level) for reader in entry.audiences)
@@ -639,14 +667,16 @@ class Auditor:
         for key, ledger in ledgers.items():
             assert not ledger.reserved
             assert ledger.spent <= ledger.budget
-            shares: dict[str, Cost] = {}
+            alone: dict[str, dict[tuple[str, int], Cost]] = {}
             for (view, start, audience), steps in self.held.items():
                 if ledger_key(self.asked[view, start], start) == key:
-                    shares[audience] = shares.get(audience, Cost.ZERO) + self.cost(view, start, steps)
-            shown = Cost.ZERO
+                    alone.setdefault(audience, {})[view, start] = self.cost(view, start, steps)
+            shares = {audience: dearest(self.asked, costs) for audience, costs in alone.items()}
+            costs: dict[tuple[str, int], Cost] = {}
             for window in self.shown.get(key, {}):
                 assert paned or self.steps[window][-1] == self.finest[window]
-                shown += self.cost(*window, [self.finest[window]] if paned else self.steps[window])
+                costs[window] = self.cost(*window, [self.finest[window]] if paned else self.steps[window])
+            shown = dearest(self.asked, costs)
             told = {name: told for (of, name), told in self.told.items() if of == key and told != Cost.ZERO}
             if paned:
                 assert shown <= ledger.spent
@@ -654,7 +684,10 @@ class Auditor:
                     assert all(cost <= ledger.readers[audience] for audience, cost in found.items())
             else:
                 assert (shown, shares, told) == (ledger.spent, ledger.readers, shares)
-            assert ledger.spent == sum(self.charges.get(key, {}).values(), Cost.ZERO)
+            each: dict[tuple[str, int], Cost] = {}
+            for window, cost in self.charges.get(key, {}).values():
+                each[window] = each.get(window, Cost.ZERO) + cost
+            assert ledger.spent == dearest(self.asked, each)
             assert ledger.left == self.left.get(key, ledger.left)
 
 

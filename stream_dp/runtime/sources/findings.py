@@ -20,7 +20,7 @@ from stream_dp.windows.avro import whole
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_BYTES, MOST_ITEMS, Record
 
-NO_FAULTS = frozenset({"duplicate", "clipped"})
+NO_FAULTS = frozenset({"duplicate", "clipped", "participation"})
 """Reasons that are none of the data: the bounds of a view at work."""
 OF_RECORDS = frozenset({"wrong_partition"})
 """Reasons that views give, and that are the same for every view of a source."""
@@ -67,6 +67,8 @@ _REMEDIES = {
     "future": "their time is ahead of the clock by more than {aheads}; set the clocks of the producers{or_unit}",
     "changed": "they arrived before settings were posted that count their windows differently; let new settings begin "
     "further ahead than events are",
+    "participation": "their users have been in as many windows of the period as {windows} allows; a higher value drops "
+    "less and costs more",
     "clipped": "their users have as many items in the window as {bounds} allows; a higher value drops less and adds "
     "noise to every count",
 }
@@ -99,6 +101,7 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
         graces=_settings("window.grace", views, [view.window.grace_ms for view in views]),
         aheads=_settings("window.max_ahead", views, [view.window.max_ahead_ms for view in views]),
         bounds=_settings("items_per_user", views, []),
+        windows=_settings("windows_per_user", views, []),
         or_watermarks=", or write the watermarks later" if event_clock else "",
         or_unit=f", or {unit}" if is_timed else "",
         or_unit_of_new=f". If only new events are refused like this, {unit}" if is_timed else "",

@@ -24,8 +24,10 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.sources.diagnosis import other_unit
 from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.counting import CountedPartition
+from stream_dp.windows.effects import NoRows
 from stream_dp.windows.events import Decoded, Record, Schemas
 from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.participation import Participation
 from stream_dp.windows.rekeying import RekeyedEvent
 
 SAMPLE_RECORDS = 2000
@@ -269,6 +271,8 @@ def _taken(
     windows: defaultdict[int, dict[int, OpenWindow]] = defaultdict(dict)
     clocks: defaultdict[int, int] = defaultdict(lambda: counted.first_ms)
     accepted, refused = 0, defaultdict(list)
+    bound_windows = counted.participation
+    participation = None if bound_windows is None else Participation(counted, bound_windows, NoRows())
     for partition, before_ms, behind_ms, decoded in seconds:
         if counted.clock == "wall" and not at_once:
             clocks[partition] = max(clocks[partition], before_ms)
@@ -282,6 +286,7 @@ def _taken(
                 counted.first_ms,
                 decoded.watermarks if counted.clock == "event" else (),
                 CountedPartition(source.name, partition, user_partitioner(source)).misplaced,
+                participation,
             ),
         )
         clocks[partition] = bound.clock_ms

@@ -8,19 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from stream_dp.accounting import Cost, Ledger, decode, encode, encode_cost
+from stream_dp.accounting import Cost, Dearest, Ledger, decode, encode, encode_cost
 from stream_dp.errors import StateError
 from tests.support.chosen import examples
 
 AMOUNTS = st.fractions(min_value=0, max_value=10, max_denominator=10**12)
 COSTS = st.builds(Cost, AMOUNTS, st.fractions(min_value=0, max_value=1, max_denominator=10**30), AMOUNTS)
 NAMED = st.dictionaries(st.text(max_size=8), COSTS, max_size=4)
+HALVES = [Cost(Fraction(1, 8 // n), Fraction(0), Fraction(1, 7)) for n in (1, 2)]
 LEDGER = Ledger(
     Cost(Fraction(3), Fraction("1e-6"), Fraction(7)),
     spent=Cost(Fraction("0.25"), Fraction("1e-9"), Fraction(1, 7)),
     reserved=Map(b=Cost(Fraction(1, 3), Fraction(0)), a=Cost.ZERO),
     readers={"staff": Cost(Fraction("0.25"), Fraction(0))},
     views={"pages": Cost(Fraction("0.25"), Fraction("1e-9"), Fraction(1, 7))},
+    dearest={"pages 0": Dearest(2).raised(Cost.ZERO, HALVES[0]).raised(Cost.ZERO, HALVES[1])},
     last="c",
 )
 
@@ -50,6 +52,7 @@ def test_the_stored_form_is_fixed() -> None:
         ["1/4", "1/1000000000", "1/7"],
         {"staff": ["1/4", "0", "0"]},
         {"pages": ["1/4", "1/1000000000", "1/7"]},
+        {"pages 0": [2, [{"1/4": 1, "1/8": 1}, {}, {"1/7": 2}]]},
         "c",
     ]
     assert msgspec.msgpack.decode(encode_cost(LEDGER.spent)) == ["1/4", "1/1000000000", "1/7"]

@@ -354,6 +354,8 @@ def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
         "has_lists",
         "window",
         "items_per_user",
+        "windows_per_user",
+        "pacing",
         "buckets",
         "ledger",
         "kind",

@@ -184,7 +184,7 @@ def row(**levels: int) -> WindowRow:
 
 def test_the_first_release_is_priced_at_its_finest_audience_and_each_reader_at_its_own() -> None:
     table = seal(PAGES, CROWD)
-    paid, shares = price(PAGES, Call("pages", 0), table, row(a=COARSE, b=MIDDLE))
+    paid, shares, *_ = price(PAGES, Call("pages", 0), table, row(a=COARSE, b=MIDDLE))
     assert paid == Cost(Fraction(2), DELTA)
     assert shares == {"a": Cost(Fraction(1), DELTA), "b": Cost(Fraction(2), DELTA)}
 
@@ -203,13 +203,15 @@ def test_a_sharper_revision_is_priced_at_what_it_adds_to_the_finest_before(
     before: int, level: int, other: int, paid: int, share: int
 ) -> None:
     """Read from the row as it is stored behind the revision, where the audience already has its new level."""
-    found, shares = price(PAGES, Call("pages", 0, "a", before, level), seal(PAGES, CROWD), row(a=level, b=other))
+    finest = max(before, other)
+    call = Call("pages", 0, "a", before, level, finest)
+    found, shares, *_ = price(PAGES, call, seal(PAGES, CROWD), row(a=level, b=other))
     assert found == Cost(Fraction(paid), Fraction(0))
     assert {name: cost.epsilon for name, cost in shares.items()} == {"a": share}
 
 
 def test_calls_are_read_back_from_the_names_they_reserve_under() -> None:
-    calls = [Call("pages", -1000), Call("pages", 0, "staff", -1, 2)]
+    calls = [Call("pages", -1000), Call("pages", 0, "staff", -1, 2, 1)]
     ledger = Ledger(Cost(Fraction(9), Fraction(1, 2)))
     for call in calls:
         reserved = reserve(ledger, str(call), Cost.ZERO)

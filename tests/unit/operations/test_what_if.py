@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cache, reduce
@@ -42,6 +43,8 @@ MINUTE = 60_000
 LISTS = ("item: page", "items: page")
 HOPS = ("size: 1m", "size: 4m, step: 1m")
 MONTHS = ("size: 1m", "size: 1mo, zone: Europe/Berlin"), ("period: 366d", "period: 1y, zone: Europe/Berlin")
+FEW = ("items_per_user: 2", "items_per_user: 2\n    windows_per_user: 2")
+FEW_HOPS = ("items_per_user: 2", "items_per_user: 2\n    windows_per_user: 8")
 SHIFTED = ("start: 2024-01-01T00:00:00Z", "start: 2024-01-01T00:02:00Z")
 
 
@@ -76,8 +79,8 @@ def crowd(seed: int, start_ms: int, end_ms: int, *, more: int = 0) -> list[Event
 @pytest.mark.parametrize("bound", [1, 2, 5, 50])
 @pytest.mark.parametrize(
     ("changes", "minutes"),
-    [((), 6), ((HOPS,), 9), ((LISTS,), 6), ((SHIFTED,), 6), (MONTHS, 200_000)],
-    ids=["tumbling", "hopping", "lists", "later start", "months"],
+    [((), 6), ((HOPS,), 9), ((LISTS,), 6), ((SHIFTED,), 6), (MONTHS, 200_000), ((FEW,), 9), ((HOPS, FEW_HOPS), 9)],
+    ids=["tumbling", "hopping", "lists", "later start", "months", "few windows", "few windows that hop"],
 )
 def test_counts_are_those_of_a_plain_loop(
     tmp_path: Path, changes: Sequence[tuple[str, str]], minutes: int, bound: int
@@ -104,11 +107,11 @@ def test_counts_are_those_of_a_plain_loop(
         for at in tiling.starts(tiling.first_from(first), shape.first_open(until - view.window.grace_ms))
     ]
     counts: dict[int, dict[str, int]] = {}
-    for window, item, count in zip(found.window, found.item, found.bounded(bound), strict=True):
+    for window, item, count in zip(found.window, found.item, found.bounded(view), strict=True):
         if count:
             counts.setdefault(starts[window], {})[items[item]] = int(count)
     assert counts == {at: expected.counts[at] for at in over if expected.counts.get(at)}
-    assert (found.users == found.bounded(10**6)).all()
+    assert (found.users == found.bounded(replace(view, items_per_user=10**6, windows_per_user=None))).all()
 
 
 def test_another_bound_gives_other_counts(tmp_path: Path) -> None:
@@ -119,7 +122,9 @@ def test_another_bound_gives_other_counts(tmp_path: Path) -> None:
     columns, until = columns_of(plan, tmp_path, crowd(1, start, start + 5 * MINUTE), start + 6 * MINUTE)
     found = count_windows(columns, view, until)
 
-    assert found.bounded(2).sum() < found.bounded(3).sum() < found.users.sum()
+    two, three = (found.bounded(replace(view, items_per_user=bound)).sum() for bound in (2, 3))
+    assert two < three < found.users.sum()
+    assert found.bounded(replace(view, windows_per_user=1)).sum() < two
 
 
 def test_windows_of_panes_are_refused(tmp_path: Path) -> None:

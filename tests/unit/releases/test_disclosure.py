@@ -239,9 +239,9 @@ def test_a_call_that_a_crash_left_open_costs_nothing_more_where_its_level_was_dr
     desk.change(holding(*known))
     view, row = desk.plan.views["pages"], stored_window("pages", 0, desk.machine)
     assert row is not None
-    assert (row.states["public"].level, row.drawn, row.finest) == (COARSE, FINE, FINE)
+    assert (row.states["public"].level, row.steps[-1], row.finest) == (COARSE, FINE, FINE)
     table = stored_table("pages", 0, desk.machine)
-    cost, shares = price(view, Call("pages", 0, "public", COARSE, FINE), table, row)
+    cost, shares, *_ = price(view, Call("pages", 0, "public", COARSE, FINE, FINE), table, row)
     assert cost == Cost.ZERO
     assert shares["public"] == view.counts(FINE) - view.counts(COARSE)
 

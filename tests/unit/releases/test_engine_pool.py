@@ -178,7 +178,7 @@ def test_restarts_reset_neither_draws_nor_calls() -> None:
 # -- what was stored before -----------------------------------------------------------------------------------------
 
 OLD = plan(ONLY_PAGES)
-CALLS = ("pages 1000  -1 -1", "gone 0  -1 -1")
+CALLS = ("pages 1000  -1 -1 -1", "gone 0  -1 -1 -1")
 
 
 def reserved_besides(desk: Desk, *calls: str) -> bytes:
@@ -218,7 +218,7 @@ def test_a_reservation_without_a_ledger_stops_the_engine() -> None:
     desk.give("pages", 0, HOME)
     rows = {key: value for key, value in desk.machine.rows.items() if not key.startswith(LEDGER)}
     key = ledger_key(OLD.views["pages"], 0)
-    rows[RESERVATION + key[1:] + b"pages 0  -1 -1"] = b"\x93\xa12\xa10\xa10"
+    rows[RESERVATION + key[1:] + b"pages 0  -1 -1 -1"] = b"\x93\xa12\xa10\xa10"
     with pytest.raises(StateError, match="a ledger that is not stored"):
         read_ledgers(rows.items())
 

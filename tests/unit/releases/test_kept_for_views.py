@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
-from stream_dp.releases.accounts import Accounts
+from stream_dp.releases.accounts import Accounts, Charge
 from stream_dp.releases.rows import Call
 from stream_dp.windows.effects import Commit
 from tests.support.chosen import examples
@@ -44,7 +44,7 @@ def released(stages: Sequence[tuple[Views, Asked]], budget: Cost) -> list[tuple[
             reserved = accounts.reserve(view, Call(name, start), cost)
             found.append((name, reserved is not None))
             if reserved is not None:
-                charged = accounts.charge(view, Call(name, start), cost, {})
+                charged = accounts.charge(view, Call(name, start), Charge(cost, {}))
                 machine.carry_out(iter([Commit(reserved), Commit(charged)]))
     return found
 

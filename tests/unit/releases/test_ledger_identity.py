@@ -92,11 +92,11 @@ def test_a_reservation_of_a_view_that_is_gone_counts_in_every_period_it_overlaps
     desk = opened(Shape(4, budget=10, views=("pages", "others")))
     give(desk, 0)
     key = ledger_key(desk.plan.views["pages"], 0)
-    desk.machine.rows[reservation_key(key, "others 1000  -1 -1")] = encode_cost(WINDOW)
+    desk.machine.rows[reservation_key(key, "others 1000  -1 -1 -1")] = encode_cost(WINDOW)
     desk.change(Shape(6, budget=10).plan())
     assert left(desk, 4) == 10 - 2 - 2
     assert give(desk, 1, 2, 3, 4) == ["0 to 4", "0 to 4", "0 to 4", "no 0 to 6"]
-    assert dict(stored(desk)[Interval(0, 4000)].reserved) == {"others 1000  -1 -1": WINDOW}
+    assert dict(stored(desk)[Interval(0, 4000)].reserved) == {"others 1000  -1 -1 -1": WINDOW}
 
 
 def test_another_wording_is_another_population_which_a_view_does_not_pass_to_unnoticed() -> None:

@@ -20,7 +20,7 @@ from stream_dp.config.shares import Shares
 from stream_dp.records.codec import AnyRecord, decode
 from stream_dp.records.models import Refusal, Release
 from stream_dp.records.statement import caps
-from stream_dp.releases.accounts import Accounts, period_of
+from stream_dp.releases.accounts import Accounts, Charge, period_of
 from stream_dp.releases.rows import Call
 from stream_dp.windows.effects import Commit
 from stream_dp.windows.shapes.shape import Interval
@@ -277,7 +277,7 @@ def charged(view: ViewPlan, start_ms: int, cost: Cost) -> Machine:
     call = Call(view.name, start_ms)
     reserved = accounts.reserve(view, call, cost)
     assert reserved is not None
-    machine.carry_out(iter([Commit(reserved), Commit(accounts.charge(view, call, cost, {}))]))
+    machine.carry_out(iter([Commit(reserved), Commit(accounts.charge(view, call, Charge(cost, {})))]))
     return machine
 
 

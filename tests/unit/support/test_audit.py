@@ -206,7 +206,7 @@ def no_ledger() -> Evidence:
 
 def open_reservation() -> Evidence:
     key = min(key for key in RIGHT.rows if key.startswith(LEDGER))
-    return with_rows({reservation_key(key, "pages 0  -1 -1"): encode_cost(Cost(Fraction(1), Fraction(0)))})
+    return with_rows({reservation_key(key, "pages 0  -1 -1 -1"): encode_cost(Cost(Fraction(1), Fraction(0)))})
 
 
 MUTANTS: list[tuple[Callable[[], Evidence], dict[str, int]]] = [

@@ -17,7 +17,7 @@ from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Commit, Erase, Send, Step
 from stream_dp.windows.encoding import CHUNK_BYTES, MESSAGE_BYTES, bucket_of, decode, text
 from stream_dp.windows.shapes.tumbling import Tiling
-from stream_dp.windows.views import HANDED_ON_AT_ONCE
+from stream_dp.windows.views import HANDED_ON_AT_ONCE, ParticipationBound
 from tests.support.chosen import examples, ordinarily
 from tests.support.counting import (
     Entry,
@@ -42,6 +42,7 @@ from tests.support.machine import Machine, deliver
 from tests.support.phases import PHASES
 
 MARKER_KEY = MARKER + text("visits")
+WEEKS = Tiling(24, -16)
 VIEWS = (
     view("wall", max_ahead_ms=30),
     view("event", clock="event", length_ms=7, first_ms=-14, grace_ms=2, items_per_user=1, idle_ms=25, buckets=3),
@@ -51,6 +52,17 @@ VIEWS = (
     view("leaps", clock="event", length_ms=14, step_ms=7, first_ms=-7, grace_ms=2, items_per_user=1, idle_ms=25),
     view("running", length_ms=5, bounds=Tiling(20), max_ahead_ms=40),
     view("whole", clock="event", length_ms=8, first_ms=-16, bounds=Tiling(24, -16), grace_ms=6, idle_ms=25, buckets=3),
+    view("few", max_ahead_ms=30, participation=ParticipationBound(2, Tiling(40))),
+    view(
+        "paced",
+        clock="event",
+        length_ms=8,
+        first_ms=-16,
+        idle_ms=25,
+        participation=ParticipationBound(2, WEEKS, "even"),
+    ),
+    view("few-hops", length_ms=12, step_ms=4, max_ahead_ms=30, participation=ParticipationBound(3, Tiling(36))),
+    view("few-days", length_ms=5, bounds=Tiling(20), max_ahead_ms=40, participation=ParticipationBound(1, Tiling(40))),
 )
 HORIZON = 140
 """When everything is closed: no event is later than 60, and an idle clock gets there in one step."""
@@ -172,6 +184,7 @@ DAY_VIEWS = (
     view("wall"),
     view("event", clock="event", buckets=1),
     view("running", length_ms=5, bounds=Tiling(20), items_per_user=3),
+    view("few", buckets=1, participation=ParticipationBound(1, Tiling(20))),
 )
 
 
@@ -195,7 +208,8 @@ WALL = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1},
 EVENT = {0: {"a": 2, "b": 1}, 10: {"a": 1, "b": 1, "d": 1}, 20: {}, 30: {"a": 1}}
 RUNNING = {0: {"a": 2, "c": 1}, 5: {}, 10: {"a": 1, "b": 1}, 15: {"d": 1}, 20: {}, 25: {}, 30: {"a": 1}}
 RUNNING |= {35: {}, 40: {}, 45: {}, 50: {}}
-HANDED_ON = {"wall": WALL, "event": EVENT, "running": RUNNING}
+FEW = {0: {"a": 2, "b": 1}, 10: {"a": 1}, 20: {}, 30: {"a": 1}, 40: {}}  # u1 is in 0 as the log has it, u2 too
+HANDED_ON = {"wall": WALL, "event": EVENT, "running": RUNNING, "few": FEW}
 
 
 def check_every_cut(again: int) -> Machine:
