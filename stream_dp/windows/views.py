@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil
 from typing import Literal
 
 from stream_dp.windows.shapes.shape import Interval, Shape
@@ -66,7 +64,7 @@ class ParticipationBound:
         if self.pacing == "none":
             return most
         passed = period.share(max(0, time_ms - period.start_ms))
-        return min(most, ceil(most * passed) + ceil(Fraction(most, 10)))
+        return min(most, -(-most * passed.numerator // passed.denominator) + -(-most // 10))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ async def fed(cluster: Cluster, tmp_path: Path, visits: Any, spawn: Any, workers
         (await scene.stream.audit()).assert_clean()
 
 
+@pytest.mark.slow
 async def test_topics_are_made_as_they_must_be_though_the_cluster_creates_what_is_asked_for(
     cluster: Cluster, tmp_path: Path, visits: Callable[..., str]
 ) -> None:

@@ -30,11 +30,11 @@ def random_cost(chance: random.Random) -> Cost:
     return cost(*(chance.choice([0, 0, 1, 1, 2, 5]) for _ in range(3)))
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 9])
+@pytest.mark.parametrize("most", [1, 2, 9])
 def test_the_total_is_that_of_the_worst_choice_of_windows_behind_every_step(most: int) -> None:
     """Windows are released, and sharpened, in any order; also those that were none of the dearest."""
     chance = random.Random(most)
-    for _ in range(100):
+    for _ in range(30):
         charges: dict[int, Cost] = {}
         dearest = Dearest(most)
         for _ in range(12):
@@ -134,7 +134,7 @@ def odds(ask: Reader, enters: Callable[[Seen], int], admits: Filter, most: int) 
 def worst_odds(admits: Filter, most: int) -> Fraction:
     readers, users = [*trees((1, 2))], [*trees((0, 1))]
     chance = random.Random(1)
-    some = [(chance.choice(readers), chance.choice(users)) for _ in range(400)]
+    some = [(chance.choice(readers), chance.choice(users)) for _ in range(200)]
     steady = [(lambda _seen, level=level: level, user) for level in (1, 2) for user in users]
     return max(odds(reader, user, admits, most) for reader, user in [*some, *steady])
 

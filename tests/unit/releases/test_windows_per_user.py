@@ -19,6 +19,7 @@ from stream_dp.errors import StateError
 from stream_dp.records.models import Refusal
 from stream_dp.releases import accounts
 from stream_dp.releases.rows import Call
+from tests.support.chosen import every
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, POOL, Desk, plan
 
 CROWD = {f"page {n}": 40 + n for n in range(12)}
@@ -140,14 +141,15 @@ def test_a_story_costs_what_its_dearest_windows_do_wherever_it_is_cut(seed: int)
     whole = story(seed, [], 0)
     whole.auditor.settled()
     chance = random.Random(seed)
-    for _ in range(6):
+    for _ in range(3):
         cuts = [chance.randrange(whole.machine.points // 3) for _ in range(4)]
         again = story(seed, cuts, chance.randrange(3))
         again.auditor.settled()
         assert again.ledger() == whole.ledger() or again.ledger().spent == whole.ledger().spent
 
 
-def test_a_run_that_is_cut_anywhere_ends_with_the_ledger_of_an_uncut_one() -> None:
+@every(9)
+def test_a_run_that_is_cut_anywhere_ends_with_the_ledger_of_an_uncut_one(step: int) -> None:
     def run(cuts: list[int]) -> Desk:
         one = desk(poor(8), cuts=cuts)
         release(one, 0, 1000, 2000)
@@ -157,7 +159,7 @@ def test_a_run_that_is_cut_anywhere_ends_with_the_ledger_of_an_uncut_one() -> No
         return one
 
     whole = run([])
-    for cut in range(0, whole.machine.points, 2):
+    for cut in range(0, whole.machine.points, step):
         again = run([cut])
         again.auditor.settled()
         assert (again.ledger().spent, again.ledger().dearest) == (whole.ledger().spent, whole.ledger().dearest)

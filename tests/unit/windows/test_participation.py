@@ -22,6 +22,7 @@ from stream_dp.windows.participation import ENTERED, PERIOD_KEY, Participation
 from stream_dp.windows.rekeying import RekeyedBatch, RekeyedCounter, RekeyedEvent
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView, ParticipationBound
+from tests.support.chosen import every
 from tests.support.counting import FORM, PARTIALS, Cabinet, Entry, counter, event, handed_on, loaded, totals, view
 from tests.support.machine import Machine, deliver
 
@@ -77,7 +78,7 @@ def sequences(length: int) -> Iterator[tuple[Told, ...]]:
     ("length", "every"),
     [(3, 1), pytest.param(4, 1, marks=pytest.mark.slow), pytest.param(6, 401, marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("most", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_whatever_comes_a_user_changes_no_more_windows_than_the_bound(length: int, every: int, most: int) -> None:
     """Two users, three windows of a period, two items: every sequence of events; of the longest, one in 401."""
     one = bounded(most)
@@ -187,8 +188,9 @@ def test_wherever_a_run_is_cut_users_have_entered_what_they_had(again: int) -> N
         assert totals(machine) == totals(whole)
 
 
-def test_a_recovery_that_is_cut_as_well_changes_nothing() -> None:
-    for cut in range(0, play().points, 2):
+@every(8)
+def test_a_recovery_that_is_cut_as_well_changes_nothing(step: int) -> None:
+    for cut in range(0, play().points, step):
         for second in range(12):
             machine = play([cut, second], 1)
             assert handed_on(machine.sent) == {"few": COUNTED}
