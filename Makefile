@@ -2,7 +2,7 @@
 #
 #   make demo                              live demo with a page (DEMO_ARGS=--keep-running leaves it up)
 #   make test                              lint, then the ordinary tests (TEST_ARGS="-k ledger" chooses, TEST_JOBS= runs them
-#                                          one after another; by default five files at a time, on one Kafka)
+#                                          one after another; by default four files at a time, on one Kafka)
 #   make quick                             the unit, kinds and pipeline tests that need no Kafka
 #   make reproduce                         the papers' tables and figures again (PAPER=topk for one, FOLDER=... for the
 #                                          pictures, REPRODUCE_ARGS="--runs 1000" for options of that paper, or --help)
@@ -27,7 +27,7 @@ FOLDER ?= reproduced
 REPRODUCE_ARGS ?=
 TEST_SECONDS ?= 600
 NIGHTLY_SECONDS ?= 7200
-TEST_JOBS ?= -n 5 --dist loadfile --no-loadscope-reorder
+TEST_JOBS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 # Modules are compiled once, not by each of some hundred processes that the tests start.
 unexport PYTHONDONTWRITEBYTECODE

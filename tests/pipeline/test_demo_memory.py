@@ -66,6 +66,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Ending]:
     return found
 
 
+@pytest.mark.slow
 @every(8)
 def test_demo_tells_its_story_on_the_embedded_log(
     run: Callable[..., Result], ended: list[Ending], tmp_path: Path, step: int

@@ -128,6 +128,7 @@ async def test_other_noise_gives_other_releases(launch: Launch, tmp_path: Path) 
     assert sum(mine in other for mine in one) == 3 == sum(mine in fresh for mine in one)  # what the view is
 
 
+@pytest.mark.slow
 async def test_a_view_without_a_start_begins_with_the_first_event_whatever_the_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
