@@ -14,6 +14,7 @@ import click
 from stream_dp.cli.command_line import command_line, write_new
 from stream_dp.config.access import BrokerConfig, plan_broker
 from stream_dp.config.plan import ViewPlan
+from stream_dp.config.shares import windows_in
 from stream_dp.errors import ConfigError
 from stream_dp.operations.events_file import Row, open_table
 from stream_dp.operations.first_file import (
@@ -33,6 +34,8 @@ from stream_dp.windows.durations import DAY_MS, format_time
 OLD_MS = 2 * DAY_MS
 """Events are history if the newest is older than this."""
 BROKER = "127.0.0.1:9092"
+MANY_WINDOWS = 12
+"""Of a period: with so many, users are seldom in all."""
 
 
 @click.command()
@@ -50,6 +53,11 @@ BROKER = "127.0.0.1:9092"
 @click.option("--epsilon", help="The promise to each user and period: smaller protects better. 1 is usual.")
 @click.option("--delta", default="1e-6", show_default=True, help="Well below 1 in the number of users.")
 @click.option("--items-per-user", type=click.IntRange(1), help="Different items of one user that count in a window.")
+@click.option(
+    "--windows-per-user",
+    type=click.IntRange(1),
+    help="Windows of the period that a user counts in; each may then cost more. [default: all]",
+)
 @click.option("--yes", is_flag=True, help="Ask nothing: take what is guessed.")
 def init(events: Path | None, topic: str | None, broker: str, out: Path | None, **given: Any) -> None:  # noqa: ANN401
     """Write a first configuration from a file of EVENTS (.csv, .jsonl, .parquet), or from a topic.
@@ -90,9 +98,17 @@ def _next(file: Path, events: Path | None, view: ViewPlan, answers: Answers) -> 
     found: list[list[str | Path]] = [["check", file]]
     if events is None:
         return [*found, ["check", file, "--sample"], ["worker", file]]
-    found.append(["plan", file, "--events", events, "--grid", "items_per_user=1,3,10", *until])
+    found.append(["plan", file, "--events", events, "--grid", "items_per_user=1,3,10", *_few_windows(view), *until])
     found += [["kafka", "up", "--port", "9092"]] if answers.broker == BROKER else []
     return [*found, ["feed", file, "--from", events, *until], ["worker", file, *(["--backfill"] if until else [])]]
+
+
+def _few_windows(view: ViewPlan) -> list[str]:
+    """Return a grid of how many windows of a period users count in, where there are many."""
+    windows = windows_in(view, view.ledger.periods.longest)
+    if view.windows_per_user is not None or windows < MANY_WINDOWS:
+        return []
+    return ["--grid", f"windows_per_user={windows // 10},{windows // 3},{windows}"]
 
 
 async def _read(topic: str, broker: str) -> tuple[list[Row | None], int]:
@@ -138,6 +154,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         name=ask("name", "Name of the application", answers.name),
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
+        windows_per_user=given["windows_per_user"],
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),
         items_per_user=ask(
             "items_per_user",

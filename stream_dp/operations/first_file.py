@@ -69,6 +69,7 @@ class Answers:
         epsilon: promised to each user in each period.
         delta: promised as well.
         items_per_user: items of one user that count in a window.
+        windows_per_user: windows of a period that a user counts in; None: all.
         first_ms: of past events the earliest time: windows follow the times in them; None: they begin with the worker.
         last_ms: of past events the latest time.
     """
@@ -87,6 +88,7 @@ class Answers:
     epsilon: str = "1"
     delta: str = "1e-6"
     items_per_user: int = 3
+    windows_per_user: int | None = None
     first_ms: int | None = None
     last_ms: int | None = None
 
@@ -206,7 +208,7 @@ def first_file(answers: Answers) -> tuple[str, ViewPlan]:
     if delta >= 1:
         raise ConfigError(f"a delta above 0 and below 1 is needed, not {answers.delta}")
     (trial,) = build_plan(parse_yaml(_text(answers, decimal_down(delta / 10**9, 1), None, 0))[0]).views.values()
-    windows = windows_in(trial, trial.ledger.periods.longest)
+    windows = trial.most_paid(windows_in(trial, trial.ledger.periods.longest))
     affordable: list[tuple[Fraction, str, ViewPlan]] = []
     faults: list[ConfigError] = []
     slack = Fraction(decimal_down(delta / 2, 1))
@@ -248,6 +250,12 @@ def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: i
     # epsilon is for selections, should you add a topk.
     zcdp: {{epsilon: {quote(pool[0])}, slack: {quote(pool[1])}}}"""
     )
+    few = (
+        "# windows_per_user: 10  # then a user counts in so many windows of a period only, and each may cost more"
+        if a.windows_per_user is None
+        else f"windows_per_user: {a.windows_per_user}  # of a period: what a user adds to further ones is dropped"
+    )
+    counted = "" if a.windows_per_user is None else " that a user counts in"
     clock = (
         ", clock: event, idle: 36500d}  # past events: windows follow the times in them\n    retention: 36500d"
         if a.first_ms is not None
@@ -273,7 +281,8 @@ ledgers:
     delta: {quote(a.delta)}
     period: {a.period}{period_start}{budget}
 
-# Levels of noise, coarse to fine: shares of the epsilon that the promise affords for each of {windows} windows.
+# Levels of noise, coarse to fine: shares of the epsilon that the promise affords for each of
+# {windows} windows a period{counted}.
 ladders:
   levels:
     - {{level: overview, share: "1/4"}}
@@ -290,6 +299,7 @@ views:
     kind: histogram  # every {item} with enough users; others: docs/kinds.md
     item: {quote(a.item)}
     items_per_user: {a.items_per_user}  # of one user and window; more count more and add noise: see `stream-dp plan`
+    {few}
     window: {{size: {a.window}{start}{clock}
     delta: {quote(delta)}  # a window's chance to show something that one user alone had
     ledger: promise

@@ -49,6 +49,20 @@ def test_a_file_that_is_written_plans_and_pays_for_every_window_of_a_period(orde
     assert call("check", "web-orders.yaml").code == 0
 
 
+def test_with_few_windows_of_a_user_each_of_them_may_cost_more(orders: Path, call: Call) -> None:
+    common = ("init", orders.name, "--yes", "--epsilon", "20", "--window", "1d", "--period", "4w")
+    said = call(*common, "--name", "whole")
+    assert "--grid windows_per_user=2,9,28" in said.out
+    said = call(*common, "--name", "few", "--windows-per-user", "4")
+    assert (said.code, "windows_per_user" in said.out) == (0, False)
+    (whole,), (few,) = (load_plan(orders.with_name(name), {}).views.values() for name in ("whole.yaml", "few.yaml"))
+    assert (whole.windows_per_user, few.windows_per_user) == (None, 4)
+    assert whole.affords is not None
+    assert few.affords is not None
+    assert few.affords > 2 * whole.affords, "sqrt(7) times as much, in a pool"
+    assert asked(few, few.ledger.periods.longest) <= few.ledger.budget
+
+
 def test_what_it_asks_is_answered_from_the_keyboard(orders: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("product\nbuyers of teas\ncustomer\n\n1w\n1w\nshop\n8\n\n"))
     said = call("init", orders.name)
