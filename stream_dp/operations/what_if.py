@@ -205,7 +205,8 @@ def _entered(window: Ints, user: Ints, period: Ints) -> Ints:
     """Return for each contribution how many windows of its period its user had entered before its window."""
     if not len(window):
         return window
-    _, of_user = np.unique(np.stack([user, period]), axis=1, return_inverse=True)
+    periods, at = np.unique(period, return_inverse=True)
+    of_user = user * len(periods) + at
     _, first, pair = np.unique(of_user * (1 + int(window.max())) + window, return_index=True, return_inverse=True)
     order = np.lexsort((first, of_user[first]))
     places = np.empty(len(first), np.int64)
