@@ -4,6 +4,8 @@ A user who is counted in at most m windows of a view and period can have lost no
 those are depends on the user, so the ledger charges the m dearest: entry by entry the sum of the m largest charges of
 windows, each with all that was ever charged for it (specs/participation 2). Only the m largest are kept. A window that
 is none of them has cost no more than the smallest, so what is added to it later is found without knowing which it is.
+Where what a window cost before is not there at all, another ledger paid for it, or state was lost: then the window is
+charged anew, which is never too little.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from stream_dp.accounting.cost import ENTRIES, Cost
-from stream_dp.errors import StateError
 
 _Amounts = Mapping[Fraction, int]
 _NONE: tuple[_Amounts, ...] = (MappingProxyType({}),) * len(ENTRIES)
@@ -43,9 +44,6 @@ class Dearest:
         Args:
             before: what the window was charged until now.
             more: what it is charged now.
-
-        Raises:
-            StateError: no window can have been charged `before`.
         """
         changes = zip(self.amounts, before, more, strict=True)
         return replace(self, amounts=tuple(self._raised(of, old, old + new) for of, old, new in changes))
@@ -66,8 +64,6 @@ class Dearest:
         left = dict(amounts)
         if old in left:
             left[old] -= 1
-        elif old and (sum(left.values()) < self.most or old > min(left)):
-            raise StateError(f"a window is said to have cost {old}, which no window of its view and period has")
         return self._largest([*left.items(), (new, 1)])
 
     def _largest(self, amounts: Iterable[tuple[Fraction, int]]) -> _Amounts:

@@ -282,9 +282,9 @@ def _afforded(view: ViewPlan, windows: int) -> int:
 
 def _participation(view: ViewPlan) -> str:
     most, unit = view.windows_per_user, view.window.shape.counted_unit
-    if most is None:
-        return ""
     windows, period = windows_in(view, view.ledger.periods.longest), view.ledger.periods.words
+    if most is None or most >= windows:
+        return ""
     whole, bounded = view.planned * windows, asked(view, view.ledger.periods.longest)
     paced = ", a tenth of them at its start and more as it goes on" if view.pacing == "even" else ""
     trusted = (

@@ -93,8 +93,16 @@ def forecast(
     def begun(at: int, time_ms: int) -> int:
         return windows[at].begun(starts[at], time_ms)
 
+    def further(at: int, number: int) -> Cost:
+        """What so many further windows add, of which a user pays for some only."""
+        view, whole = views[at], costs[at] * number
+        if view.windows_per_user is None:
+            return whole
+        spent = taken.get(view.name, Cost.ZERO)
+        return whole.least((costs[at] * view.windows_per_user).most(spent) - spent)
+
     def is_unpaid(time_ms: int) -> bool:
-        asked = {view.name: owed[at] + costs[at] * begun(at, time_ms) for at, view in enumerate(views)}
+        asked = {view.name: owed[at] + further(at, begun(at, time_ms)) for at, view in enumerate(views)}
         return not (sum(asked.values(), Cost.ZERO) <= statement.left and shares.covers(taken, asked))
 
     first = min(starts, default=end)
@@ -104,6 +112,8 @@ def forecast(
         left = shares.room(view.name, taken).least(statement.left)
         afforded = (left - owed[at]).fits(costs[at]) if owed[at] <= left else 0
         to_come = begun(at, end)
+        if afforded < to_come and owed[at] + further(at, to_come) <= left:
+            afforded = to_come
         found[view.name] = Forecast(
             level=view.levels[levels[at]].name,
             cost=costs[at],
@@ -141,7 +151,7 @@ def _owed(view: ViewPlan, statement: LedgerStatement) -> Cost:
     shape, period = view.charged.shape, statement.account.period
     first = max(shape.first_from(period.start_ms), view.window.first_younger(max(after), shape.end(last)))
     waiting = Schedule(shape, Tiling.of(Interval(period.start_ms, period.end_ms))).begun(first, shape.next(last))
-    return view.unlocks_beyond(view.start_level) * waiting
+    return view.unlocks_beyond(view.start_level) * view.most_paid(waiting)
 
 
 _LONG_MS = 7 * DAY_MS

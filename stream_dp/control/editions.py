@@ -138,7 +138,7 @@ def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> P
             _path(posted, join("views", name)),
             "a file that it names, its list of keys, was changed since these settings were posted, or another version "
             "of stream-dp posted them; put the former content back, and give a new list a file of its own name"
-            f"{view.window.shape.remedy}",
+            f"{view.window.shape.remedy or (view.ledger.periods.remedy if view.windows_per_user else '')}",
         )
         for name, view in plan.views.items()
         if view.fingerprint.hex() != posted.fingerprints.get(name)

@@ -172,8 +172,6 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     shape = view.windows.shape
     if view.window.shape.is_sum or view.window.shape.tells_totals:
         raise ConfigError("windows of panes cannot be planned; use `stream-dp replay`", f"views.{view.name}.window")
-    if view.pacing != "none":
-        raise ConfigError("pacing cannot be planned; use `stream-dp replay`", f"views.{view.name}.pacing")
     users, times, items = columns.arrays()
     if len(times) * shape.at_once > MOST_CONTRIBUTIONS:
         raise ConfigError(f"the windows have more than {MOST_CONTRIBUTIONS:,} contributions", f"views.{view.name}")
@@ -437,6 +435,8 @@ def check_kind(view: ViewPlan) -> Showing:
     Raises:
         ConfigError: it cannot.
     """
+    if view.pacing != "none":
+        raise ConfigError("pacing cannot be planned; use `stream-dp replay`", f"views.{view.name}.pacing")
     showing = view.kind.showing
     if showing is None:
         raise ConfigError(

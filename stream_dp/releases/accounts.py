@@ -141,12 +141,14 @@ class Booking:
         ledger: the ledger after the step.
         balance: what its period has left after it, and for whom.
         requested: the call's cost at worst.
-        shares: privacy loss of each audience, alone, by the call; none where it was refused.
+        charged: what the call added to what is spent; nothing where it was refused.
+        shares: what it added to the privacy loss of each audience, alone; none where it was refused.
     """
 
     ledger: Ledger
     balance: Balance
     requested: Cost = Cost.ZERO
+    charged: Cost = Cost.ZERO
     shares: Mapping[str, Cost] = field(default_factory=dict)
 
 
@@ -387,11 +389,9 @@ class Accounts:
             found = self._overlaps[key] = [other for other in found if period_of(other).overlaps(period)]
         return found
 
-    def booking(
-        self, view: ViewPlan, start_ms: int, requested: Cost = Cost.ZERO, shares: Mapping[str, Cost] = NO_SHARES
-    ) -> Booking:
-        """Return the outcome of the call that the ledger of a window carried out or refused just now."""
-        return Booking(self.of(view, start_ms)[1], self.balance(view, start_ms), requested, shares)
+    def booking(self, view: ViewPlan, start_ms: int, requested: Cost = Cost.ZERO) -> Booking:
+        """Return the outcome of a call that the ledger of a window refused just now, or was not asked for."""
+        return Booking(self.of(view, start_ms)[1], self.balance(view, start_ms), requested)
 
     def reserve(self, view: ViewPlan, call: Call, cost: Cost, before: Cost = Cost.ZERO) -> list[Change] | None:
         """Reserve the worst-case cost of a call: what a user who is in the dearest windows pays more for it.
@@ -415,12 +415,26 @@ class Accounts:
         self._keep(view, key, reserved)
         return changed
 
-    def charge(self, view: ViewPlan, call: Call, charge: Charge) -> list[Change]:
-        """Charge a call that was reserved for; the rows to store behind what it paid for."""
+    def charge(
+        self, view: ViewPlan, call: Call, charge: Charge, requested: Cost | None = None
+    ) -> tuple[list[Change], Booking]:
+        """Charge a call that was reserved for.
+
+        Args:
+            view: the view.
+            call: the call.
+            charge: its cost.
+            requested: its cost at worst; None: as charged.
+
+        Returns:
+            The rows to store behind what it paid for, and the booking.
+        """
         key, reserved = self.of(view, call.start_ms)
-        paid = _charged_call(view, reserved, call, charge)
+        paid, charged = _charged_call(view, reserved, call, charge)
         self._keep(view, key, paid)
-        return charged_rows(key, paid)
+        asked = charge.cost if requested is None else requested
+        booking = Booking(paid, self.balance(view, call.start_ms), asked, charged.cost, charged.shares)
+        return charged_rows(key, paid), booking
 
     def added(self, view: ViewPlan, start_ms: int, before: Cost, cost: Cost) -> Cost:
         """Return what the ledger of a window is charged if the window is to cost more.
@@ -449,27 +463,26 @@ class Accounts:
             self._begun[key] = view.ledger
             self._overlaps.clear()
 
-    def charge_lost(self, view: ViewPlan, start_ms: int, lost: Iterable[tuple[Cost, Cost]]) -> list[Change]:
-        """Spend what windows of the period of one have cost and the ledger has forgotten; the rows that this changes.
+    def charge_lost(self, view: ViewPlan, lost: Mapping[int, tuple[Cost, Cost]]) -> list[Change]:
+        """Spend what windows have cost and their ledgers have forgotten; the rows that this changes.
 
         Args:
             view: the view.
-            start_ms: start of one of the windows.
-            lost: of each window, the cost that is known and what it may have cost beyond.
+            lost: by start of the window, the cost that is known and what it may have cost beyond.
         """
-        key, ledger = self.of(view, start_ms)
-        found, cost = _dearest(view, ledger, start_ms), Cost.ZERO
-        for before, more in lost:
-            if found is None:
-                cost += more
-            else:
-                raised = found.raised(before, more)
-                found, cost = raised, cost + (raised.total - found.total)
-        kept = {} if found is None else {_bounded_by(view, start_ms): found}
-        paid = write_off(ledger, cost, view=view.view, dearest=kept)
-        changed = [*self._promise(view, key), (key, encode_ledger(paid))]
-        self._keep(view, key, paid)
-        return changed
+        changed: dict[bytes, list[Change]] = {}
+        for key, start in [(self.of(view, start)[0], start) for start in sorted(lost)]:
+            ledger = self._ledgers.get(key) or Ledger(view.ledger.budget)
+            found, (before, more) = _dearest(view, ledger, start), lost[start]
+            kept: dict[str, Dearest] = {}
+            if found is not None:
+                raised = kept[_bounded_by(view, start)] = found.raised(before, more)
+                more = raised.total - found.total
+            paid = write_off(ledger, more, view=view.view, dearest=kept)
+            promise = changed.get(key, [])[:-1] or self._promise(view, key)
+            changed[key] = [*promise, (key, encode_ledger(paid))]
+            self._keep(view, key, paid)
+        return [row for rows in changed.values() for row in rows]
 
     def _promise(self, view: ViewPlan, key: bytes) -> list[Change]:
         """Return the row that a period begins with; none where it has begun."""
@@ -513,7 +526,7 @@ class Accounts:
                 changes.append((reservation_key(key, str(call)), None))
             else:
                 charge = price(view, call, stored_table(view.name, call.start_ms, rows), row)
-                ledger = _charged_call(view, ledger, call, charge)
+                ledger, _ = _charged_call(view, ledger, call, charge)
                 changes += charged_rows(key, ledger)
         return ledger
 
@@ -533,10 +546,10 @@ def _dearest(view: ViewPlan, ledger: Ledger, start_ms: int, audience: str = "") 
     return ledger.dearest.get(_bounded_by(view, start_ms, audience)) or Dearest(view.windows_per_user)
 
 
-def _charged_call(view: ViewPlan, ledger: Ledger, call: Call, charge: Charge) -> Ledger:
-    """Return a ledger once a call was charged that it had reserved for."""
+def _charged_call(view: ViewPlan, ledger: Ledger, call: Call, charge: Charge) -> tuple[Ledger, Charge]:
+    """Return a ledger once a call was charged that it had reserved for, and what that added to it."""
     if view.windows_per_user is None:
-        return commit(ledger, str(call), charge.cost, charge.shares, view=view.view)
+        return commit(ledger, str(call), charge.cost, charge.shares, view=view.view), charge
     changed: dict[str, Dearest] = {}
 
     def added(audience: str, before: Cost, cost: Cost) -> Cost:
@@ -547,7 +560,7 @@ def _charged_call(view: ViewPlan, ledger: Ledger, call: Call, charge: Charge) ->
 
     shares = {name: added(name, charge.had.get(name, Cost.ZERO), cost) for name, cost in charge.shares.items()}
     cost = added("", charge.before, charge.cost)
-    return commit(ledger, str(call), cost, shares, view=view.view, dearest=changed)
+    return commit(ledger, str(call), cost, shares, view=view.view, dearest=changed), Charge(cost, shares)
 
 
 def _charged(ledger: Ledger) -> Cost:

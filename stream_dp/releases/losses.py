@@ -80,8 +80,9 @@ class LostCounts:
         count = view.window.shape.begun(next_ms, self.unknown_before.get(view.name, next_ms))
         if count > MOST_UNKNOWN:
             raise ConfigError(
-                f"its exact counts were lost, of every window that had begun, and these are {count}; to publish a "
-                "refusal for each of them helps nobody. Give the view a new name",
+                f"its exact counts were lost, of every window that had begun (with windows_per_user, of every window "
+                f"of the period), and these are {count}; to publish a refusal for each of them helps nobody. Give the "
+                "view a new name",
                 path=f"views.{view.name}",
             )
 
@@ -138,8 +139,8 @@ def expired_windows(view: ViewPlan, shown: Collection[Shown], rows: Rows) -> lis
     ]
 
 
-def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, list[tuple[Cost, Cost]]]:
-    """Return what lost windows have cost and the ledger has forgotten, at worst, by the start of its period.
+def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) -> dict[int, tuple[Cost, Cost]]:
+    """Return what lost windows have cost and the ledger has forgotten, at worst.
 
     Windows leave in order, so whatever lies between the last that is stored and the newest that is lost was released as
     well, found or not.
@@ -151,21 +152,18 @@ def lost_costs(view: ViewPlan, lost: Sequence[int], next_ms: int, rows: Rows) ->
         rows: the partition's table.
 
     Returns:
-        Of each window, the cost that is known and what it may have cost beyond that.
+        By start of each window, the cost that is known and what it may have cost beyond that.
     """
     starts = view.window.shape.starts(next_ms, lost[-1])
     between = {s for s in starts if view.windows.has(s) and stored_window(view.name, s, rows) is None}
-    costs: dict[int, list[tuple[Cost, Cost]]] = {}
+    costs: dict[int, tuple[Cost, Cost]] = {}
     for start in {view.window.charged(start).start_ms for start in between.union(lost)}:
         row = stored_window(view.name, start, rows)
         if row is None or row.refused or row.expires or row.finest < 0:
-            cost = Cost.ZERO, view.at_worst
+            costs[start] = Cost.ZERO, view.at_worst
         else:
-            cost = (
-                charged_before(view, start, row, rows),
-                view.steps(range(row.finest + 1, len(view.levels)), row.finest),
-            )
-        costs.setdefault(view.ledger.periods.start_of(start), []).append(cost)
+            finer = view.steps(range(row.finest + 1, len(view.levels)), row.finest)
+            costs[start] = charged_before(view, start, row, rows), finer
     return costs
 
 
@@ -206,11 +204,7 @@ def write_off(
     """
     shape = view.window.shape
     next_ms = shape.next(shape.start_of(lost[-1]))
-    charged = [
-        row
-        for period, costs in lost_costs(view, lost, mark.next_ms, rows).items()
-        for row in accounts.charge_lost(view, period, costs)
-    ]
+    charged = accounts.charge_lost(view, lost_costs(view, lost, mark.next_ms, rows))
     half = [start for start in lost if stored_window(view.name, start, rows) is not None]
     mark.next_ms, mark.kept_ms = max(mark.next_ms, next_ms), max(mark.kept_ms, next_ms)
     mark.published_ms = max(mark.published_ms, lost[-1])

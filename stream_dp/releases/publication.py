@@ -226,13 +226,13 @@ class RecordBuilder:
             table: its sealed table.
             states: what every audience has of it now, its revision among it.
             finest: the finest level that anyone had before, -1 for none: then the audiences together cost what the
-                finest of them does, and each is charged what it adds to the coarser ones.
+                finest of them does, and each is charged what it adds to the coarser ones, of what the ledger was.
             booking: the charge.
         """
         view, charges, charged = offer.view, list[AudienceCharge](), Cost.ZERO
         for audience in offer.audiences:
             level, number = offer.levels[audience], states[audience].revision
-            cost = difference(view, table, finest, level)
+            cost = difference(view, table, finest, level).least(booking.charged)
             charges.append(audience_charge(view, audience, level, number, cost - charged, booking.shares[audience]))
             charged = cost
         return self._entry(offer, "charge", charges, booking)

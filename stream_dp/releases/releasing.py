@@ -178,8 +178,7 @@ class Releasing:
             call = Call(view.name, start)
             charge = price(view, call, sealed.table, row)
             row.charge_step(row.finest)
-            behind = state.accounts.charge(view, call, charge)
-            booking = state.accounts.booking(view, start, view.cost(max(levels.values())), charge.shares)
+            behind, booking = state.accounts.charge(view, call, charge, view.cost(max(levels.values())))
             entries = [builder.charge(offer, sealed.table, row.states, -1, booking)]
         else:
             booking = state.accounts.booking(view, start)
@@ -300,9 +299,8 @@ class Releasing:
                 [] if row.sum is not None else builder.refusals(offer, number, Denial.for_now(own, had.level), refused)
             )
             return [], [*leaving, builder.refusal(offer, number, refused)], []
-        behind = accounts.charge(view, call, charge)
+        behind, booking = accounts.charge(view, call, charge)
         row.charge_step(level)
         row.states[audience] = AudienceState(number, level, had.parts, [*had.steps, level])
-        booking = accounts.booking(view, start, charge.cost, charge.shares)
         leaving = [] if row.sum is not None else builder.releases(offer, [(table, noise)], row.states, booking)
         return before, [*leaving, builder.charge(offer, table, row.states, finest, booking)], behind

@@ -41,7 +41,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from stream_dp.accounting import Cost
+from stream_dp.accounting import Cost, Dearest
 from stream_dp.config.plan import SharpenPlan, ViewPlan
 from stream_dp.releases.accounts import charged_before, period_of
 from stream_dp.releases.clearances import SharpeningRequest
@@ -271,11 +271,22 @@ class Leftover(_ByTime[_Run]):
         view, level = run.view, max(row.finest, run.plan.level)
         more = view.counts(level, row.finest)
         kept = self._state.accounts.plan(view, start).budget * run.plan.reserve
-        kept = sum((cost for at, cost in pending.items() if at != (view.name, start)), kept)
+        kept += self._together({at: cost for at, cost in pending.items() if at != (view.name, start)})
         kept = sum((self._to_come(other, period) for other in self._sharing(view)), kept)
         kept += self._unlock_to_come(view, level)
         cost = self._state.accounts.added(view, start, charged_before(view, start, row, self._state.rows), more)
         return cost <= self._state.accounts.room(view, start) and cost + kept <= self._state.accounts.left(view, start)
+
+    def _together(self, costs: Mapping[tuple[str, int], Cost]) -> Cost:
+        """Return what windows cost a user at most, by view and window; of a view all, or as many as a user is in."""
+        total, dearest = Cost.ZERO, dict[str, Dearest]()
+        for (name, _), cost in costs.items():
+            most = self._state.views[name].windows_per_user
+            if most is None:
+                total += cost
+            else:
+                dearest[name] = dearest.get(name, Dearest(most)).raised(Cost.ZERO, cost)
+        return sum((one.total for one in dearest.values()), total)
 
     def _sharing(self, view: ViewPlan) -> list[ViewPlan]:
         return [other for other in self._state.views.values() if other.ledger.fingerprint == view.ledger.fingerprint]

@@ -48,7 +48,7 @@ from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
 from stream_dp.windows.merging import Partial, drop_except, outside, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
-from stream_dp.windows.participation import Participation, drop_others, erased_keys
+from stream_dp.windows.participation import Participation, drop_others
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
 
 Outlet = Callable[[Partial], Message]
@@ -206,7 +206,6 @@ class PartitionCounter:
         yield from drop_others(self._configured, rows)
         self._choose()
         yield from self._purge(self._views)
-        yield from (erased_keys(state.view.name) for state in self._views if state.participation is not None)
         yield from self._forget_entered(self._views)
         yield from self._hand_on()
 

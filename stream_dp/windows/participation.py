@@ -144,7 +144,8 @@ class Participation:
             open_from_ms: start of the first window that was not handed on; None: all were.
         """
         for start in sorted(self._keys):
-            if open_from_ms is None or self._bound.periods.end(start) <= open_from_ms:
+            is_over = open_from_ms is None or self._bound.periods.end(start) <= open_from_ms
+            if is_over or not self._keys[start]:
                 yield from _erased(self._view.name, start, self._rows)
                 del self._keys[start]
 
@@ -177,28 +178,26 @@ def drop_others(configured: Iterable[str], rows: Rows) -> Iterator[Effect]:
             yield from _erased(name, window_start(PERIOD_KEY, name, key), rows)
 
 
-def erased_keys(view: str) -> Erase:
-    """Erase the deleted keys of a definition from the files: a crash may have come before that."""
-    first = PERIOD_KEY + text(view)
-    return Erase(first, after(first))
-
-
 def _periods(name: str, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
     prefix = PERIOD_KEY + text(name)
     return rows.scan(prefix, after(prefix))
 
 
 def _erased(name: str, period_ms: int, rows: Rows) -> Iterator[Effect]:
-    """Erase the rows of a period, and its key behind them: a crash in between leaves the key, and it is done again."""
+    """Erase the rows of a period, and its key behind them.
+
+    The key's row is emptied before, and deleted behind the erasing: a crash in between leaves it, and it is done again.
+    """
     first = window_key(ENTERED, name, period_ms)
     key, behind = window_key(PERIOD_KEY, name, period_ms), after(first)
     at = first
     while some := _keys(rows.scan(at, behind)):
         yield Commit([(one, None) for one in some])
         at = some[-1]
+    yield Commit([(key, b"")])
     yield Erase(first, behind)
+    yield Erase(key, after(key))
     yield Commit([(key, None)])
-    yield erased_keys(name)
 
 
 def _keys(found: Iterator[tuple[bytes, bytes]]) -> Sequence[bytes]:

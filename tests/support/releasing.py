@@ -527,8 +527,8 @@ class Auditor:
     """By ledger: what each window costs at least that is published at its finest level."""
     promised: dict[bytes, Promise] = field(default_factory=dict)
     """By ledger: what every release of the period says of its budget."""
-    charges: dict[bytes, dict[bytes, tuple[tuple[str, int], Cost]]] = field(default_factory=dict)
-    """By ledger and key of the entry: view and start of what it charged, and how much."""
+    charges: dict[bytes, dict[bytes, Cost]] = field(default_factory=dict)
+    """By ledger and key of the entry: what it charged."""
     told: dict[tuple[bytes, str], Cost] = field(default_factory=dict)
     """By ledger and audience: the most that a record says the audience was told in the period."""
     left: dict[bytes, Cost] = field(default_factory=dict)
@@ -639,9 +639,7 @@ class Auditor:
         key = ledger_key(asked, entry.window.start_ms)
         charged = sum((reader.charged.cost for reader in entry.audiences), Cost.ZERO)
         assert charged <= entry.requested.cost
-        window = entry.view, entry.window.start_ms
-        self.asked.setdefault(window, asked)
-        self.charges.setdefault(key, {})[message.key] = window, charged
+        self.charges.setdefault(key, {})[message.key] = charged
         if entry.type == "charge":
             names = [level.name for level in asked.levels]
             level = max(names.index(reader.level) for reader in entry.audiences)
@@ -684,10 +682,7 @@ class Auditor:
                     assert all(cost <= ledger.readers[audience] for audience, cost in found.items())
             else:
                 assert (shown, shares, told) == (ledger.spent, ledger.readers, shares)
-            each: dict[tuple[str, int], Cost] = {}
-            for window, cost in self.charges.get(key, {}).values():
-                each[window] = each.get(window, Cost.ZERO) + cost
-            assert ledger.spent == dearest(self.asked, each)
+            assert ledger.spent == sum(self.charges.get(key, {}).values(), Cost.ZERO)
             assert ledger.left == self.left.get(key, ledger.left)
 
 

@@ -101,7 +101,7 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
         graces=_settings("window.grace", views, [view.window.grace_ms for view in views]),
         aheads=_settings("window.max_ahead", views, [view.window.max_ahead_ms for view in views]),
         bounds=_settings("items_per_user", views, []),
-        windows=_settings("windows_per_user", views, []),
+        windows=_settings("windows_per_user", [view for view in views if view.windows_per_user is not None], []),
         or_watermarks=", or write the watermarks later" if event_clock else "",
         or_unit=f", or {unit}" if is_timed else "",
         or_unit_of_new=f". If only new events are refused like this, {unit}" if is_timed else "",

@@ -44,7 +44,7 @@ def released(stages: Sequence[tuple[Views, Asked]], budget: Cost) -> list[tuple[
             reserved = accounts.reserve(view, Call(name, start), cost)
             found.append((name, reserved is not None))
             if reserved is not None:
-                charged = accounts.charge(view, Call(name, start), Charge(cost, {}))
+                charged, _ = accounts.charge(view, Call(name, start), Charge(cost, {}))
                 machine.carry_out(iter([Commit(reserved), Commit(charged)]))
     return found
 

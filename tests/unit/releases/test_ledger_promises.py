@@ -277,7 +277,7 @@ def charged(view: ViewPlan, start_ms: int, cost: Cost) -> Machine:
     call = Call(view.name, start_ms)
     reserved = accounts.reserve(view, call, cost)
     assert reserved is not None
-    machine.carry_out(iter([Commit(reserved), Commit(accounts.charge(view, call, Charge(cost, {})))]))
+    machine.carry_out(iter([Commit(reserved), Commit(accounts.charge(view, call, Charge(cost, {}))[0])]))
     return machine
 
 

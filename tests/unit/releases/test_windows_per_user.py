@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from stream_dp.accounting import Cost, Dearest
+from stream_dp.config.forecast import forecast
+from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Scope
 from stream_dp.errors import StateError
 from stream_dp.records.models import Refusal
+from stream_dp.records.statement import read_statements
 from stream_dp.releases import accounts
+from stream_dp.releases.accounts import period_of, read_ledgers
 from stream_dp.releases.rows import Call
 from tests.support.chosen import every
 from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, POOL, Desk, plan
@@ -193,6 +198,106 @@ def test_windows_that_were_lost_are_charged_as_dear_as_they_can_be_but_no_more_t
     assert lost.ledger().spent == view.at_worst * 2
     release(lost, *range(5000, 20_000, 1000))
     assert lost.ledger().spent == view.at_worst * 2
+
+
+@pytest.mark.parametrize("known", [0, 3])
+def test_a_crash_while_lost_windows_are_charged_charges_them_again_and_no_less(known: int) -> None:
+    """A window is half known: it was sharpened, and that was lost. Its row may be left behind its charge."""
+    whole = desk()
+    release(whole, 0)
+    rows = dict(whole.machine.rows)
+    whole.grant(1, "partner", "fine", scope=scope(0))
+    release(whole, *range(1000, 1000 + 1000 * known, 1000))
+
+    def loaded(rows: dict[bytes, bytes], cut: int | None) -> Desk:
+        again = desk(accepts_loss=True, audit=False, cuts=[] if cut is None else [cut])
+        again.machine.rows, again.machine.sent = dict(rows), list(whole.machine.sent)
+        again.reader.load()
+        return again
+
+    uncut = loaded(rows, None)
+    for cut in range(uncut.machine.points):
+        assert uncut.ledger().spent <= loaded(rows, cut).ledger().spent <= uncut.plan.views["pages"].at_worst * 2
+
+
+# -- periods that change -----------------------------------------------------------------------------------------------
+
+
+def changed(first: str, second: str, at_ms: int, *, bounded: bool = True) -> tuple[Plan, Plan]:
+    """A plan, and the same when other periods hold from a time on: with the bound they begin another definition."""
+    changes = [ONLY_PAGES, *([TWO] if bounded else [])]
+    before, after = (plan(*changes, ("period: 4s", f"period: {period}")) for period in (first, second))
+    old, new = before.views["pages"].begun(0), after.views["pages"]
+    assert (old.fingerprint != new.fingerprint) is bounded
+    held = {"pages": replace(old, until_ms=at_ms, later=((2, at_ms),)), "pages@2": replace(new, name="pages@2")}
+    held["pages@2"] = held["pages@2"].begun(at_ms, 2)
+    return replace(before, views={"pages": old}), replace(after, views=held)
+
+
+def test_a_window_that_a_former_period_paid_for_can_be_sharpened_when_another_pays() -> None:
+    """Periods of 4 s become periods of 5 s at 10 s; [8, 12) pays for those of 10 and 11 s, then [10, 15) does."""
+    before, after = changed("4s", "5s", 10_000)
+    one = Desk(before, audit=False)
+    release(one, *range(0, 10_000, 1000))
+    one.change(after)
+    for start in (10_000, 11_000, 12_000):
+        one.give("pages@2", start, CROWD)
+    for number, start in enumerate((10_000, 12_000, 11_000)):
+        one.grant(number, "partner", "fine", now_ms=number, scope=scope(start))
+    ledgers = read_ledgers(one.machine.rows.items())
+    of_all = (named for ledger in ledgers.values() for named in ledger.dearest.items())
+    totals = [found.total for name, found in of_all if name == "pages@2 10000 "]
+    assert {start: level for start, level in levels(one, "partner").items() if start >= 10_000} == dict.fromkeys(
+        (10_000, 11_000, 12_000), "fine"
+    )
+    assert cost(8, 2) <= sum(totals, Cost.ZERO), "two windows of 4, whichever period paid"
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_what_was_lost_of_a_window_is_charged_to_the_period_that_paid_for_it(*, bounded: bool) -> None:
+    """The window of 9 s is in the period [8, 12) that has begun, though by now periods are of 5 s."""
+    before, after = changed("4s", "5s", 9_000, bounded=bounded)
+    one = Desk(before, audit=False)
+    release(one, *range(0, 9_000, 1000))
+    one.change(after)
+    one.give("pages@2", 9_000, CROWD)
+    rows = dict(one.machine.rows)
+    one.grant(1, "partner", "fine", scope=scope(9_000))
+    lost = Desk(after, audit=False, accepts_loss=True)
+    lost.machine.rows, lost.machine.sent = rows, one.machine.sent
+    lost.reader.load()
+    found = {period_of(key).start_ms: ledger.spent for key, ledger in read_ledgers(lost.machine.rows.items()).items()}
+    true = {period_of(key).start_ms: ledger.spent for key, ledger in read_ledgers(one.machine.rows.items()).items()}
+    assert found[4_000] == true[4_000]
+    assert true[8_000] <= found[8_000]
+
+
+# -- what operators are told -------------------------------------------------------------------------------------------
+
+
+def test_entries_add_up_to_what_the_ledger_spent_and_a_forecast_knows_the_bound() -> None:
+    one = desk(poor(4))
+    release(one, *range(0, 10_000, 1000))
+    (statement,) = read_statements(list(enumerate(one.entries()))).values()
+    assert statement.spent == sum(statement.taken.values(), Cost.ZERO) == cost(4, 2)
+    assert {name: statement.loss(name) for name in ("partner", "public", "staff")} == dict(one.ledger().readers)
+    view = one.plan.views["pages"].begun(0)
+    found, until_ms = forecast(replace(one.plan, views={"pages": view}), statement)
+    assert (found["pages"].windows, found["pages"].paid, found["pages"].until_ms) == (10, 10, 20_000)
+    assert until_ms == 20_000
+
+
+def test_what_is_left_is_not_kept_for_more_unlocks_than_a_user_is_in() -> None:
+    """Unlocks to come of 20 windows would cost 40; of two windows they cost 4, so the rest is there to sharpen."""
+    unlocked = ("staff: middle}", "staff: {level: middle, unlock: [{level: fine, after: 100s}]}}")
+    retention = "    retention: 1h\n"
+    sharpened = retention, f"{retention}    sharpen: {{audience: partner, level: fine, every: 30s}}\n"
+    one = desk(unlocked, sharpened, ('epsilon: "40"', 'epsilon: "12"'))
+    release(one, *range(0, 20_000, 1000))
+    one.tell(30_000)
+    release(one, *range(20_000, 40_000, 1000))
+    one.tell(60_000)
+    assert "fine" in levels(one, "partner").values()
 
 
 # -- mutants ----------------------------------------------------------------------------------------------------------
