@@ -11,8 +11,8 @@ and after these years clocks do not change any more, so every moment has its int
 Boundaries are part of what is guaranteed: a worker with other rules would count an event in another window. So a hash
 of all these starts is part of a view's identity, and a worker whose rules have other starts is refused. Periods need no
 such hash: a ledger's rows are named by the start and the end of a period, and what a window costs has to fit into every
-period that has begun and that it overlaps, whatever rules these came from (`releases.accounts`). Where a view counts the
-windows of a user in them, their hash is part of its identity, too.
+period that has begun and that it overlaps, whatever rules these came from (`releases.accounts`). Where the windows of a
+user are counted in periods, the hash of these is part of the view's identity, too.
 """
 
 from __future__ import annotations
