@@ -178,7 +178,7 @@ def _words(settings: Mapping[str, str]) -> str:
 def _print(found: Sequence[Point], chosen: Point | None) -> None:
     console = Console(highlight=False, markup=False)
     console.print(Text(RAW, "bold red"))
-    keys = ["", *(key.replace("_per_", "_\nper_") for key in found[0].settings)]
+    keys = ["", *(key.replace("windows_", "windows_\n") for key in found[0].settings)]
     rows = [
         ["*" if point is chosen else "", *point.settings.values(), *_cells(point)]
         for point in found

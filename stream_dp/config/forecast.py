@@ -94,7 +94,7 @@ def forecast(
         return windows[at].begun(starts[at], time_ms)
 
     def further(at: int, number: int) -> Cost:
-        """What so many further windows add, of which a user pays for some only."""
+        """Return what so many further windows add, of which a user pays for some only."""
         view, whole = views[at], costs[at] * number
         if view.windows_per_user is None:
             return whole
