@@ -10,7 +10,7 @@ import pytest
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases import accounts as pricing
 from stream_dp.releases import partition_state as definitions
-from stream_dp.releases import releasing, unlocks
+from stream_dp.releases import unlocks
 from stream_dp.releases.clearances import Clearances, GrantRow
 from stream_dp.releases.expiry import Retention
 from stream_dp.releases.partition_state import PartitionState
@@ -99,7 +99,7 @@ def goes_by_the_newest_edition(patch: pytest.MonkeyPatch) -> None:
 
 def charges_all_of_a_finer_level(patch: pytest.MonkeyPatch) -> None:
     real = pricing.difference
-    patch.setattr(releasing, "difference", lambda view, table, _, level: real(view, table, -1, level))
+    patch.setattr(pricing, "difference", lambda view, table, _, level: real(view, table, -1, level))
 
 
 def expires_a_step_early(patch: pytest.MonkeyPatch) -> None:
