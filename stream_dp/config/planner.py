@@ -211,7 +211,7 @@ def _planned(
     steps = {name: unlocks_of(sections, view, name) for name in names}
     unlocks = {name: tuple(Unlock(index[one.level], one.after) for one in some) for name, some in steps.items() if some}
     if _has_shares(sections, view):
-        each = _each_window(sections, name, ledger, others, window.shape.paid.whole_in(ledger.periods.longest))
+        each = _each_window(sections, name, ledger, others, window)
         start = max(starts.values())
         taken = sorted({start, *(one.level for some in unlocks.values() for one in some if one.level > start)})
         sizes = [levels[at].size for at in taken]
@@ -249,7 +249,9 @@ def _planned(
     return replace(planned, fingerprint=fingerprint(planned, sections.id or ""))
 
 
-def _each_window(sections: Sections, name: str, ledger: LedgerPlan, others: Collection[ViewPlan], windows: int) -> Cost:
+def _each_window(
+    sections: Sections, name: str, ledger: LedgerPlan, others: Collection[ViewPlan], window: WindowPlan
+) -> Cost:
     """Return what a ledger has for each window of a view whose levels are shares, if all of a period have the same.
 
     The view has its `share` of the budget. Views without one part evenly what the shares of others, and the views whose
@@ -269,7 +271,7 @@ def _each_window(sections: Sections, name: str, ledger: LedgerPlan, others: Coll
             if view.ledger == ledger.name and one not in given and _has_shares(sections, view)
         ]
         whole = (ledger.budget.most(needed) - needed) * Fraction(1, len(alike))
-    most = sections.views[name].windows_per_user
+    windows, most = window.shape.paid.whole_in(period), sections.views[name].windows_per_user
     return whole * Fraction(1, max(1, windows if most is None else min(windows, most)))
 
 

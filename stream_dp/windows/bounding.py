@@ -21,6 +21,7 @@ from stream_dp.windows.count_rows import JournalRow
 from stream_dp.windows.events import Column
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.participation import REFUSED, Enters, Participation, everybody
+from stream_dp.windows.shapes.shape import Shape
 from stream_dp.windows.views import CountedView
 
 _NO_MORE = (1 << 63, -(1 << 63))
@@ -79,7 +80,7 @@ def bound_chunk(
     """
     tilings = view.windows.tilings
     names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
-    found = [_bound_tiling(at, view, windows, contributions, names, admission) for at in range(len(tilings))]
+    found = [_bound_tiling(one, view, windows, contributions, names, admission) for one in enumerate(tilings)]
     return found[0] if len(found) == 1 else _together(found, contributions.offsets)
 
 
@@ -98,7 +99,7 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
 
 
 def _bound_tiling(
-    tiling: int,
+    tiling: tuple[int, Shape],
     view: CountedView,
     windows: dict[int, OpenWindow],
     contributions: Column,
@@ -110,7 +111,7 @@ def _bound_tiling(
     Of what is refused, not the offsets are given but the `names` that stand in their places.
     """
     clock_ms, now_ms, open_from_ms, watermarks, misplaced, participation, is_oldest = admission
-    shape = view.windows.tilings[tiling]
+    number, shape = tiling
     limit, grace, ends = view.items_per_user, view.grace_ms, view.ends(shape)
     latest = now_ms + view.max_ahead_ms if ends is None else min(now_ms + view.max_ahead_ms, ends - 1)
     first = shape.first_from(max(open_from_ms, view.first_ms))
@@ -135,7 +136,7 @@ def _bound_tiling(
             high = shape.end(low)
             accepted, alone, tallies = windows.setdefault(view.bounded_in(low), OpenWindow()).tables
             row = out.added.setdefault(low, JournalRow(0, [], []))
-            enters = everybody if participation is None else participation.enters(low, tiling)
+            enters = everybody if participation is None else participation.enters(low, number)
         held = accepted.get(user)
         own = alone.get(item)
         if held is None:
