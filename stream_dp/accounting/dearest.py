@@ -1,4 +1,4 @@
-"""Charges of a view whose users are in few of its windows: of a period, a user pays for the dearest of so many.
+"""Charges of a view with `windows_per_user`: a user pays for that many windows of a period, the dearest ones.
 
 A user who is counted in at most m windows of a view and period can have lost nothing by the others. Which windows
 those are depends on the user, so the ledger charges the m dearest: entry by entry the sum of the m largest charges of

@@ -81,8 +81,8 @@ class Ledger:
         reserved: open reservations, by call id; a persistent map, so that a changed copy shares all but a few nodes.
         readers: what each audience alone has been given. Reported, not enforced.
         views: which view has spent what of `spent`. The budget does not part it; whoever shares it out needs it.
-        dearest: of views whose users are in few windows, the charges that a user pays at most, by whatever keeps apart
-            what is bounded by itself; those of each audience too. What is spent of such windows is their total.
+        dearest: of views with `windows_per_user`, the largest charges of windows, by group of windows; and by group and
+            audience. Of the windows of a group, their total is spent.
         last: the call that was finished last. Its charge and the end of its reservation are two rows where the
             ledger is stored; a reservation that outlived its charge is known by this.
         left: what may still be reserved. Worked out, unless a step that knows it says so.

@@ -94,7 +94,7 @@ def forecast(
         return windows[at].begun(starts[at], time_ms)
 
     def further(at: int, number: int) -> Cost:
-        """Return what so many further windows add, of which a user pays for some only."""
+        """Return the cost of some further windows; with `windows_per_user`, a user pays for only some of them."""
         view, whole = views[at], costs[at] * number
         if view.windows_per_user is None:
             return whole

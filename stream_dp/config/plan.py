@@ -484,7 +484,7 @@ class ViewPlan:
         return self.counts(level) + self.keys_spent(table)
 
     def paid(self, table: SealedTable, levels: Sequence[int]) -> Cost:
-        """Return the cost per user of a sealed window of which several levels were charged, one after another."""
+        """Return the cost per user of a sealed window, by the levels that it was charged at, in their order."""
         return self.steps(levels) + self.keys_spent(table) if levels else Cost.ZERO
 
 

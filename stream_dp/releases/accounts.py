@@ -532,9 +532,10 @@ class Accounts:
 
 
 def _bounded_by(view: ViewPlan, start_ms: int, audience: str = "") -> str:
-    """Return what tells the windows apart of which a user is in `windows_per_user` at most; against an audience alone.
+    """Return the name of a group of windows: a user is in at most `windows_per_user` of them.
 
-    Users are counted by definition and period of the configuration, whichever period pays.
+    A group is a definition in a period of the configuration, whichever period pays. With an audience, the name is that
+    of what the group costs against the audience alone.
     """
     return f"{view.name} {view.ledger.periods.start_of(start_ms)} {audience}"
 

@@ -22,7 +22,7 @@ from stream_dp.windows.views import CountedView, view_of
 
 MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
 REPEATS = ("duplicate", "clipped", "participation")
-"""Why an event is refused for what its user has counted before: their number tells of open windows."""
+"""Reasons that depend on what the user contributed before. How often they occur tells something of open windows."""
 
 MOST_MISSING = 8
 """Number of gaps of a partition that are stored one by one."""

@@ -6,9 +6,9 @@ earlier events, on the event's time and on clocks, so with or without a user eve
 that overlap, each tiling takes its part of the number by itself: so it does not matter which events one fetch brings
 together.
 
-The number of windows that a user has entered stands under a pseudonym: an HMAC of the user under a key that is drawn
-when somebody first enters a window of the period. When the last window of the period has been handed on, the rows are
-deleted and erased from the files, the key behind them.
+The number of windows that a user has entered is stored under a pseudonym: an HMAC of the user, with a key that is drawn
+when somebody first enters a window of the period. Once the last window of the period has been handed on, the rows are
+deleted and erased from the files, and then the key.
 
 The rows are stored in front of the marker of their chunk, behind its journal rows. A chunk that was cut short is rolled
 back with these: each row has the number before it too.
