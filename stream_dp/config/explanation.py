@@ -275,9 +275,7 @@ def _protection(view: ViewPlan) -> str:
 
 def _afforded(view: ViewPlan, windows: int) -> int:
     """Return how many windows a budget pays for that pays for so many that a user is in."""
-    if view.windows_per_user is None or windows < view.windows_per_user:
-        return windows
-    return max(windows, windows_in(view, view.ledger.periods.longest))
+    return max(windows, view.covered(windows_in(view, view.ledger.periods.longest), windows))
 
 
 def _participation(view: ViewPlan) -> str:

@@ -172,18 +172,16 @@ def covered(view: ViewPlan, count: int) -> int:
     windows, periods = view.charged, view.ledger.periods
     first_ms = view.window.first_ms or 0
     affords = view.ledger.budget.fits(view.planned)
-    if view.windows_per_user is not None and affords >= view.windows_per_user:
-        affords = count  # a user pays for no more of them
     found = in_period = min(count, windows.begun(first_ms, periods.end(periods.start_of(first_ms))))
-    paid, rest, period = min(found, affords), count - in_period, periods.interval(first_ms)
+    paid, rest, period = view.covered(found, affords), count - in_period, periods.interval(first_ms)
     if periods.shortest_ms == periods.longest.length_ms:  # every full period has as many of them
         each = windows.shape.whole_in(period)
         full, in_last = divmod(rest, each)
-        return paid + full * min(each, affords) + min(in_last, affords)
+        return paid + full * view.covered(each, affords) + view.covered(in_last, affords)
     while rest:
         period = periods.interval(period.end_ms)
         in_period = min(rest, windows.shape.whole_in(period))
-        paid, rest = paid + min(in_period, affords), rest - in_period
+        paid, rest = paid + view.covered(in_period, affords), rest - in_period
     return paid
 
 

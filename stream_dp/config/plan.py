@@ -392,6 +392,10 @@ class ViewPlan:
         """Return for how many of so many windows of a period a user pays at most."""
         return windows if self.windows_per_user is None else min(windows, self.windows_per_user)
 
+    def covered(self, windows: int, affords: int) -> int:
+        """Return how many of so many windows of a period are paid for, if a user can pay for `affords` of them."""
+        return windows if affords >= self.most_paid(windows) else affords
+
     @property
     def levels(self) -> tuple[NoiseLevel, ...]:
         """The ladder, coarse to fine."""
