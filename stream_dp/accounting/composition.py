@@ -135,5 +135,22 @@ def ladder_rho(ratios: Sequence[Fraction], moved: int, shown: Fraction) -> list[
     return [(_rounded_up(moved * max(first, least)), _rounded_up(moved * max(step, least))) for first, step in costs]
 
 
+def gaussian_rho(variance: Fraction, moved: int, shown: Fraction) -> Fraction:
+    """The zCDP of counts with discrete Gaussian noise, and of all that is made from them without the data.
+
+    Args:
+        variance: the parameter of the noise, sigma^2.
+        moved: as in `ladder_rho`.
+        shown: as in `ladder_rho`.
+
+    Returns:
+        `moved` times 1 / (2 variance), rounded up.
+
+    Source: Canonne, Kamath and Steinke 2020, Proposition 5.
+    """
+    one = Fraction(1, 2 * variance)
+    return _rounded_up(moved * max(one, Fraction(shown, 1 - shown)))
+
+
 def _rounded_up(value: Fraction) -> Fraction:
     return Fraction(-(-value.numerator * _STEPS // value.denominator), _STEPS)

@@ -134,7 +134,7 @@ def _audiences(audiences: Sequence[AudienceSummary]) -> Table:
         lasts = f"all {one.period}" if one.lasts == one.period else f"{one.lasts} of {one.period}"
         noise = f"±{one.noise_interval_95}"
         rows.add_row(
-            view, one.audience, level, _short(one.epsilon), one.seen, noise, cost, _cost(one.period_cost), lasts
+            view, one.audience, level, _epsilon(one.epsilon), one.seen, noise, cost, _cost(one.period_cost), lasts
         )
     return rows
 
@@ -265,7 +265,7 @@ def _levels(view: ViewDescription) -> Table:
         seen = (cells[index] for cells in columns.values())
         afforded, audiences = str(level.windows_afforded), ", ".join(level.audiences) or "-"
         cost = _short(level.cost.rho or level.cost.epsilon)
-        rows.add_row(level.name, _short(level.epsilon), *noise, *seen, cost, afforded, audiences)
+        rows.add_row(level.name, _epsilon(level.epsilon), *noise, *seen, cost, afforded, audiences)
     return rows
 
 
@@ -279,6 +279,10 @@ def _part(part: PartDescription) -> str:
         f"Part {part.name}, {_USES[part.name]}: epsilon {part.epsilon.decimal} and delta {_short(part.delta)}, which "
         f"is {part.unit} {decimal_down(part.cap.value, DIGITS)}. Planned releases use {_short(part.asked)}: {reach}."
     )
+
+
+def _epsilon(amount: Amount | None) -> str:
+    return "-" if amount is None else _short(amount)
 
 
 def _short(amount: Amount) -> str:

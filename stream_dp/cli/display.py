@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -145,4 +146,10 @@ def count_words(release: Release, count: int) -> str:
 
 def level_words(release: Release) -> str:
     """Return the level of a release: its name, its cost, the 95 % interval of its noise."""
-    return f"{release.level.name}, epsilon {spent(release.level.epsilon)}, ±{release.noise_interval_95}"
+    unit = "rho" if release.level.epsilon is None else "epsilon"
+    return f"{release.level.name}, {unit} {level_price(release)}, ±{release.noise_interval_95}"
+
+
+def level_price(release: Release) -> str:
+    """Return the cost of the counts of a release: epsilon, or rho where there is none."""
+    return spent(release.level.epsilon or release.level.rho or Amount.up(Fraction(0)))

@@ -24,6 +24,7 @@ from stream_dp.cli.display import (
     Row,
     count_words,
     full_width,
+    level_price,
     level_words,
     price,
     printable,
@@ -261,7 +262,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
         is_sharper = release.revision > 1
         revision = Text(f"{release.revision}, sharper", SHARPER) if is_sharper else Text(str(release.revision))
         refused = (", sharper one refused", "red") if seen.refusal is not None else ""
-        noise = (spent(release.level.epsilon), f"±{release.noise_interval_95}")
+        noise = (level_price(release), f"±{release.noise_interval_95}")
         shown, total = str(len(release.items)), spent(release.privacy.period.epsilon)
         level = Text.assemble(release.level.name, refused)
         table.add_row(moment(start), revision, level, *noise, shown, total, style=style)

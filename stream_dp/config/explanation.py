@@ -10,6 +10,7 @@ from fractions import Fraction
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
+from stream_dp.accounting.composition import zcdp_epsilon
 from stream_dp.accounting.cost import ENTRIES
 from stream_dp.config.plan import LedgerPlan, Plan, PoolPlan, ViewPlan
 from stream_dp.config.shares import Shares, asked, lasts_ms, reach_ms, remedy, windows_in
@@ -55,8 +56,12 @@ class LevelDescription(BaseModel):
     """One level of a view."""
 
     name: str
-    epsilon: Amount = Field(description="What the counts of one window or pane cost one user, over all their items.")
-    noise_scale: Amount = Field(description="Of the discrete Laplace noise of one count: sensitivity / epsilon.")
+    epsilon: Amount | None = Field(
+        description="What the counts of one window or pane cost one user, over all their items. Null: it is no promise."
+    )
+    noise_scale: Amount = Field(
+        description="Of the noise of one count: sensitivity / epsilon. Of Gaussian noise it is the standard deviation."
+    )
     expected_error: str = Field(description="Mean absolute noise of one count of a window, rounded up.")
     noise_interval_95: int = Field(description="That noise lies in plus or minus this with 95 % at least.")
     cost: PrivacyCost = Field(
@@ -209,7 +214,14 @@ def odds_factor(epsilon: Fraction) -> str:
 
 
 def alone(view: ViewPlan, level: int) -> Cost:
-    """Return the worst-case cost of one window by itself: (epsilon, delta), without the ledger's pool."""
+    """Return the worst-case cost of one window by itself: (epsilon, delta), without the ledger's pool.
+
+    Without a pure epsilon it takes the slack of the pool.
+    """
+    pool = view.ledger.pool
+    if pool is not None and view.levels[level].pure_epsilon is None:
+        cost = view.cost(level)
+        return Cost(cost.epsilon + zcdp_epsilon(cost.rho, pool.slack), cost.delta + pool.slack)
     return replace(view, ledger=replace(view.ledger, pool=None)).cost(level)
 
 
@@ -253,7 +265,7 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
     level, cost = view.levels[index], view.cost(index)
     return LevelDescription(
         name=level.name,
-        epsilon=Amount.up(level.epsilon),
+        epsilon=None if level.pure_epsilon is None else Amount.up(level.pure_epsilon),
         noise_scale=Amount.up(Fraction(view.kind.sensitivity * level.epsilon.denominator, level.epsilon.numerator)),
         expected_error=decimal_up(level.error_of(view.window.shape.summands), DISPLAY_DIGITS),
         noise_interval_95=level.interval_of(view.window.shape.summands),
@@ -302,11 +314,12 @@ def _coalition(view: ViewPlan) -> str:
     finest, top, most = view.levels[view.planned_level], view.levels[-1], alone(view, len(view.levels) - 1)
     cost, unit = alone(view, view.planned_level), view.window.shape.counted_unit
     epsilon, delta = decimal_up(cost.epsilon, COST_DIGITS), decimal_up(cost.delta, COST_DIGITS)
+    paid = finest == top or top.pure_epsilon is None  # with the first release all levels are
     grants = f" Grants can raise that to level {top.name}, epsilon {decimal_up(most.epsilon, COST_DIGITS)}."
     return (
         f"A reader of all topics of this view learns no more than a reader of level {finest.name} alone. One {unit} "
         f"costs a user at most epsilon {epsilon} and delta {delta}, so it changes the odds that the user took part by "
-        f"a factor of at most {odds_factor(cost.epsilon)}.{'' if finest == top else grants}"
+        f"a factor of at most {odds_factor(cost.epsilon)}.{'' if paid else grants}"
     )
 
 

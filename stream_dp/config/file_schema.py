@@ -40,13 +40,12 @@ PREFIX_LENGTH = 49
 """With it the longest topic that is made of four names has the 249 characters that Kafka takes."""
 _PREFIX = re.compile(rf"([A-Za-z0-9._-]{{0,{PREFIX_LENGTH - 1}}}[._])?")
 _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
-RELEASED_NOISE = "discrete-laplace"
+LAPLACE, GAUSSIAN = "discrete-laplace", "discrete-gaussian"
 _OTHER_NOISE = {
     **dict.fromkeys(
         ("gaussian", "laplace", "exponential"),
         "is for analysis only: the low bits of a floating-point number tell what it was added to",
     ),
-    "discrete-gaussian": "has no pure epsilon, which a ladder states; it is there for programs (docs/lossless.md)",
 }
 
 SHORTEST_MS = 1000
@@ -112,10 +111,10 @@ def check_name(value: str) -> str:
 
 
 def _noise(value: object) -> str:
-    if value == RELEASED_NOISE:
-        return RELEASED_NOISE
+    if value in (LAPLACE, GAUSSIAN):
+        return str(value)
     why = _OTHER_NOISE.get(str(value))
-    raise ValueError(f"{f'{value} noise {why}' if why else 'no such noise'}; write {RELEASED_NOISE}")
+    raise ValueError(f"{f'{value} noise {why}' if why else 'no such noise'}; write {LAPLACE} or {GAUSSIAN}")
 
 
 def is_duration(field: FieldInfo) -> bool:
@@ -340,7 +339,7 @@ class ViewConfig(Section):
     unit: Words | None = None
     item_meaning: Words | None = None
     buckets: Annotated[int, Field(ge=1, le=4096)] = 16
-    noise: Annotated[str, PlainValidator(_noise)] = RELEASED_NOISE
+    noise: Annotated[str, PlainValidator(_noise)] = LAPLACE
 
     @property
     def field(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stream_dp.accounting import Cost
-from stream_dp.accounting.composition import rho_within
+from stream_dp.accounting.composition import gaussian_rho, rho_within
 from stream_dp.accounting.cost import ENTRIES
 from stream_dp.accounting.rounding import largest
 from stream_dp.config.access import plan_broker, plan_registry
@@ -28,7 +28,7 @@ from stream_dp.config.crosschecks import (
     unlock_faults,
     unlocks_of,
 )
-from stream_dp.config.file_schema import LedgerConfig, SourceConfig, ViewConfig
+from stream_dp.config.file_schema import GAUSSIAN, LedgerConfig, SourceConfig, ViewConfig
 from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
 from stream_dp.config.plan import (
     FINGERPRINT_BYTES,
@@ -48,7 +48,15 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.rationals import decimal_down
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.kind import KindPlan, ViewBasis
-from stream_dp.kinds.sealing import COARSEST, FINEST, TableLevel, noise_levels, table_rho
+from stream_dp.kinds.sealing import (
+    COARSEST,
+    FINEST,
+    GAUSSIAN_FINEST,
+    GaussianLevel,
+    TableLevel,
+    noise_levels,
+    table_rho,
+)
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, Slots, format_duration
 
 AFFORDED_DIGITS = 6
@@ -206,7 +214,13 @@ def _planned(
 
     def plan_kind(full: Fraction = Fraction(1)) -> KindPlan:
         ladder = [(level.level, level.size * full) for level in levels]
-        return KINDS[view.kind].plan(view, ViewBasis(ladder, view.items_per_user, folder, window.shape.totals))
+        basis = ViewBasis(ladder, view.items_per_user, folder, window.shape.totals, gaussian=view.noise == GAUSSIAN)
+        return KINDS[view.kind].plan(view, basis)
+
+    if view.noise == GAUSSIAN and ledger.pool is None:
+        raise ConfigError(
+            f"discrete Gaussian noise has no pure epsilon; give ledger {ledger.name!r} a pool (zcdp)", path="noise"
+        )
 
     steps = {name: unlocks_of(sections, view, name) for name in names}
     unlocks = {name: tuple(Unlock(index[one.level], one.after) for one in some) for name, some in steps.items() if some}
@@ -214,12 +228,16 @@ def _planned(
         each = _each_window(sections, name, ledger, others, window)
         start = max(starts.values())
         taken = sorted({start, *(one.level for some in unlocks.values() for one in some if one.level > start)})
-        sizes = [levels[at].size for at in taken]
-        kind = plan_kind(_afforded(ledger, each, sizes, view.items_per_user))  # what is asked of it here stays the same
-        affords = _afforded(ledger, each, sizes, kind.sensitivity, kind)
+        gaussian = view.noise == GAUSSIAN
+        sizes = [levels[at].size for at in ([-1] if gaussian else taken)]
+        first = _afforded(ledger, each, sizes, view.items_per_user, gaussian=gaussian)
+        kind = plan_kind(first)  # what is asked of it here stays the same
+        affords = _afforded(ledger, each, sizes, kind.sensitivity, kind, gaussian=gaussian)
         kind = plan_kind(affords)
     else:
         kind = plan_kind()
+    if view.noise == GAUSSIAN and not isinstance(kind.levels[0], GaussianLevel):
+        raise ConfigError(f"the noise of a {view.kind} with these settings comes from a table; leave it out", "noise")
     left = view.sharpen
     sharpen = None if left is None else SharpenPlan(left.audience, index[left.level], left.reserve, left.every)
     planned = ViewPlan(
@@ -276,7 +294,13 @@ def _each_window(
 
 
 def _afforded(
-    ledger: LedgerPlan, each: Cost, sizes: Sequence[Fraction], moved: int, kind: KindPlan | None = None
+    ledger: LedgerPlan,
+    each: Cost,
+    sizes: Sequence[Fraction],
+    moved: int,
+    kind: KindPlan | None = None,
+    *,
+    gaussian: bool = False,
 ) -> Fraction:
     """Return the largest epsilon of the counts of a window that a cost covers, in 6 digits, rounded down.
 
@@ -287,6 +311,7 @@ def _afforded(
             together than the last of them alone.
         moved: how many counts a user moves, each by one.
         kind: says what showing the keys costs, and how noise is charged; None: nothing, as usual.
+        gaussian: whether the noise is; then the one size is that of the finest level, which is paid for.
 
     Raises:
         ConfigError: nothing is left for the counts.
@@ -295,6 +320,10 @@ def _afforded(
     def within(epsilon: Fraction) -> bool:
         if kind is not None and isinstance(kind.levels[0], TableLevel):
             return table_rho(epsilon) <= rest.rho
+        if gaussian:
+            one = Fraction(epsilon * sizes[0], moved)
+            small = one < COARSEST or gaussian_rho(Fraction(1, one**2), moved, Fraction(0)) <= rest.rho
+            return one <= GAUSSIAN_FINEST and small
         if epsilon * min(sizes) < COARSEST * moved or epsilon > FINEST * moved:
             return epsilon <= FINEST * moved
         whole, first, *later = noise_levels([("", epsilon * size) for size in (Fraction(1), *sizes)], moved)

@@ -28,7 +28,6 @@ from stream_dp.kinds.sealing import (
     SealedTable,
     Sealing,
     exact_digest,
-    noise_levels,
     read_counts,
     seal_table,
     table_level,
@@ -170,7 +169,7 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
     listed, topics = placed(settings.catalogue, basis.folder)
     sensitivity = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
     if settings.strict is None:
-        levels = noise_levels(basis.ladder, sensitivity)
+        levels = basis.levels(sensitivity)
         return CataloguePlan(levels=levels, sensitivity=sensitivity, listed=listed, topics=topics)
     bits = settings.strict.largest_count.bit_length()
     level = table_level(basis.ladder, sensitivity, count_bits=bits, uniform_bits=UNIFORM_BITS)

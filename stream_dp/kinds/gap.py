@@ -20,7 +20,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import Epsilon, Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
-from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
+from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, seal_table
 from stream_dp.records.by_kind import LeadingCount
 from stream_dp.records.models import Amount
 from stream_dp.select.candidates import Neighbours
@@ -125,7 +125,7 @@ class GapPlan(ListedPlan):
         }
 
     def _variance_ratio(self, level: int) -> Fraction:
-        return variance_ratio(self.parameters, self.levels[level].epsilon * Fraction(1, self.sensitivity))
+        return variance_ratio(self.parameters, self.levels[level].variance)
 
     def _combined_error(self, level: int) -> str:
         lam, k = self._variance_ratio(level), self.parameters.k
@@ -211,7 +211,7 @@ def plan_gap(settings: GapSettings, basis: ViewBasis) -> GapPlan:
     listed, topics = placed(settings.catalogue, basis.folder, fewest=fewest, most_numbers=MOST_NUMBERS)
     sensitivity = min(settings.k, basis.items_per_user)
     return GapPlan(
-        levels=noise_levels(basis.ladder, sensitivity),
+        levels=basis.levels(sensitivity),
         sensitivity=sensitivity,
         listed=listed,
         topics=topics,

@@ -34,12 +34,11 @@ from stream_dp.kinds.sealing import (
     SealedTable,
     Sealing,
     exact_digest,
-    noise_levels,
+    prune,
     seal_counts,
     table_level,
 )
-from stream_dp.lossless.levels import discovery_delta, minimum_count, two_sided_from
-from stream_dp.lossless.sealed import prune
+from stream_dp.lossless.levels import discovery_delta
 from stream_dp.records.models import Amount
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
@@ -92,9 +91,8 @@ class HistogramPlan(KindPlan):
         """Noise every count; what no level shows is not stored (specs/lossless 6.4)."""
         exact = {item.encode(): counts[item] for item in sorted(counts)}  # in the order of the bytes too
         digest, fine = seal_counts(exact, self.levels, sealing)
-        ladder = zip((level.threshold for level in self.levels), self.minimum_counts, strict=True)
-        kept = prune(fine, sealing.noise, digest, list(ladder))
-        return SealedTable(digest, [item.decode() for item in kept], list(kept.values()))
+        table = SealedTable(digest, [item.decode() for item in fine], list(fine.values()))
+        return prune(table, self.levels, self.minimum_counts, sealing.noise)
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys that reach the level's minimum count."""
@@ -109,10 +107,7 @@ class HistogramPlan(KindPlan):
     @property
     def two_sided_from(self) -> tuple[int, ...]:
         """For each level the smallest noisy count whose interval has a lower end, among the keys that are shown."""
-        return tuple(
-            two_sided_from(level.threshold, least, CONFIDENCE)
-            for level, least in zip(self.levels, self.minimum_counts, strict=True)
-        )
+        return tuple(level.two_sided_from(least) for level, least in zip(self.levels, self.minimum_counts, strict=True))
 
     @property
     def showing(self) -> Showing | None:
@@ -215,13 +210,14 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
     if settings.strict is not None:
         return _plan_strict(settings.delta, settings.strict, basis)
     items = basis.items_per_user
-    levels = noise_levels(basis.ladder, items, settings.delta * Fraction(1, items))
+    levels = basis.levels(items, settings.delta * Fraction(1, items))
     share = settings.delta * Fraction(1, len(levels) * items)
-    least = tuple(minimum_count(level.threshold, share) for level in levels)
-    try:
-        discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
-    except ParameterError as error:
-        raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
+    least = tuple(level.minimum_count(share) for level in levels)
+    if not basis.gaussian:
+        try:
+            discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
+        except ParameterError as error:
+            raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
     return HistogramPlan(levels=levels, sensitivity=items, delta=settings.delta, minimum_counts=least)
 
 

@@ -20,7 +20,7 @@ from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, check_keys
-from stream_dp.kinds.sealing import Ladder, NoiseLevel, SealedTable, Sealing, read_counts
+from stream_dp.kinds.sealing import Ladder, NoiseLevel, SealedTable, Sealing, levels_of, read_counts
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
 from stream_dp.records.models import ItemCount
@@ -35,12 +35,18 @@ class ViewBasis:
         items_per_user: how many counts of a window one user moves at most, each by one.
         folder: what files named in the configuration are relative to.
         panes: over how many panes these bounds hold together.
+        gaussian: whether counts have discrete Gaussian noise, which needs a pool.
     """
 
     ladder: Ladder
     items_per_user: int
     folder: Path
     panes: int = 1
+    gaussian: bool = False
+
+    def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
+        """The noise of every level; arguments and errors as of `sealing.levels_of`."""
+        return levels_of(self.ladder, sensitivity, gaussian=self.gaussian, shown=shown)
 
 
 class Explanation(BaseModel):

@@ -18,7 +18,6 @@ from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, ListField, fixed_list
-from stream_dp.kinds.sealing import noise_levels
 from stream_dp.windows.shapes.running_totals import height, most_blocks
 
 DISPLAY_DIGITS = 3
@@ -86,7 +85,7 @@ def plan_running(settings: RunningSettings, basis: ViewBasis) -> RunningPlan:
     """
     listed = fixed_list(settings.catalogue, basis.folder, " from pane to pane, and a total adds up panes")
     sensitivity = min(basis.items_per_user, listed.size) * height(basis.panes)
-    levels = noise_levels(basis.ladder, sensitivity)
+    levels = basis.levels(sensitivity)
     return RunningPlan(levels=levels, sensitivity=sensitivity, listed=listed, panes=basis.panes)
 
 

@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
+from operator import ge
+from typing import Any
 
 import msgspec
 
-from stream_dp.accounting.composition import ladder_rho
+from stream_dp.accounting.composition import gaussian_rho, ladder_rho
+from stream_dp.accounting.rounding import root_up
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.bits import BitSource, Entropy
 from stream_dp.exact.rationals import decimal_up
@@ -22,8 +26,18 @@ from stream_dp.histograms.counting_queries import interval as table_interval
 from stream_dp.histograms.counting_queries import mean_absolute as table_mean_absolute
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.lossless.discrete_laplace import interval, mean_absolute, sum_interval, sum_mean_absolute
-from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.lossless.sealed import KEY_BYTES, SALT_BYTES, WindowNoise, read_levels, seal, snapshot_digest
+from stream_dp.lossless.gaussian import SMALLEST_STEP, GaussianSum, gaussian_sum
+from stream_dp.lossless.levels import WORD, minimum_count, threshold_for, two_sided_from
+from stream_dp.lossless.sealed import (
+    KEY_BYTES,
+    SALT_BYTES,
+    WindowNoise,
+    read_gaussian,
+    read_levels,
+    seal,
+    seal_gaussian,
+    snapshot_digest,
+)
 from stream_dp.records.models import Amount, Noise
 
 CONFIDENCE = Fraction(95, 100)
@@ -34,6 +48,9 @@ _LOG_PRECISION = 64
 COARSEST, FINEST = Fraction(1, 1000), Fraction(40)
 """Bounds on the epsilon of one count. Noise takes 1/epsilon words of a keyed stream per count; above 40 the threshold
 A of specs/lossless 6.3 gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
+
+GAUSSIAN_FINEST = Fraction(1)
+"""The same bound of discrete Gaussian noise: finer, its tails are no lighter than those of Laplace noise."""
 
 Ladder = Sequence[tuple[str, Fraction]]
 """Name and epsilon of every level, coarse to fine."""
@@ -75,6 +92,29 @@ class NoiseLevel:
     def identity(self) -> Sequence[object]:
         """Everything about the level that may not change while state of the view exists; JSON."""
         return [self.name, str(self.epsilon), self.threshold]
+
+    @property
+    def variance(self) -> Fraction:
+        """Variance of the noise of one count, exact."""
+        a = self._ratio
+        return Fraction(2 * a, (1 - a) ** 2)
+
+    def minimum_count(self, delta: Fraction) -> int:
+        """The smallest count that the noisy count of a key with one user reaches with at most a chance of delta."""
+        return minimum_count(self.threshold, delta)
+
+    def two_sided_from(self, minimum: int) -> int:
+        """The smallest noisy count whose interval has a lower end, of keys that are shown from a minimum count on."""
+        return two_sided_from(self.threshold, minimum, CONFIDENCE)
+
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """The same as `epsilon`, where that is a promise."""
+        return self.epsilon
+
+    def price(self, panes: int = 1) -> dict[str, Any]:
+        """The cost of a window of so many panes, as records have it."""
+        return {"epsilon": Amount.up(self.epsilon * panes)}
 
     @cached_property
     def noise(self) -> Noise:
@@ -126,6 +166,129 @@ class TableLevel(NoiseLevel):
         return Fraction(self.table.base.u, self.table.base.w)
 
 
+@dataclass(frozen=True)
+class GaussianLevel(NoiseLevel):
+    """A level with discrete Gaussian noise.
+
+    All levels of a ladder are paid for with the first release, whichever that is: `rho` is that of the finest, and a
+    step costs nothing. What a step alone tells has no bound that was proved.
+
+    Attributes:
+        epsilon: its size in the ladder: noise has a standard deviation of the sensitivity over that.
+        threshold: 0; there are no clocks.
+        parts: variances of what its noise is the sum of, that of the finest level first.
+    """
+
+    parts: tuple[Fraction, ...]
+
+    def interval_of(self, panes: int) -> int:
+        """As of every level."""
+        return self._law(panes).interval(CONFIDENCE)
+
+    def error_of(self, panes: int) -> Fraction:
+        """As of every level, but rounded up."""
+        return self._law(panes).mean_absolute
+
+    @property
+    def identity(self) -> Sequence[object]:
+        """As of every level."""
+        return [self.name, "discrete gaussian", str(self.variance)]
+
+    @property
+    def variance(self) -> Fraction:
+        """Parameter of the noise, which its variance does not exceed."""
+        return self._law().variance
+
+    @property
+    def tails(self) -> list[Fraction]:
+        """The chances that the noise of one count is 0, 1, 2, ... or more away from 0, for forecasts."""
+        return self._law().tails
+
+    def minimum_count(self, delta: Fraction) -> int:
+        """As of every level."""
+        return 1 + self._law().threshold(delta)
+
+    def two_sided_from(self, minimum: int) -> int:
+        """As of every level (`levels.two_sided_from`): t + 1 above the minimum count.
+
+        Proof. Let T(n) = P(Z >= n), c the count, B = 1 - confidence; 2 T(t + 1) <= B. A miss below is Z > t where the
+        noisy count is at least minimum + t + 1, a miss above Z < -t. The key is shown where Z >= minimum - c.
+
+        * c <= minimum, n = minimum - c: no miss above is shown. A miss below has T(n + t + 1) / T(n), which falls with
+          n, since sums of discrete Gaussians are log-concave: at most T(t + 1) / T(0) <= B, for 2 T(0) >= 1.
+        * c = minimum + d, 1 <= d <= t: no miss above is shown. One below has at most T(t + 1) / P(Z >= -d) <= B.
+        * d > t: no miss is P(|Z| <= t) / P(Z >= -d) >= 1 - B.
+        """
+        return minimum + self.interval_of(1) + 1
+
+    @property
+    def pure_epsilon(self) -> None:
+        """None: no epsilon without a delta holds."""
+
+    def price(self, panes: int = 1) -> dict[str, Any]:
+        """As of every level."""
+        return {"rho": Amount.up(self.rho * panes)}
+
+    @cached_property
+    def noise(self) -> Noise:
+        """As of every level."""
+        deviation = root_up(self.variance)
+        return Noise(distribution="discrete gaussian", variance=Amount.up(self.variance), scale=decimal_up(deviation))
+
+    def _law(self, panes: int = 1) -> GaussianSum:
+        return gaussian_sum(self.parts, panes)
+
+
+def levels_of(
+    ladder: Ladder, sensitivity: int, *, gaussian: bool, shown: Fraction = Fraction(0)
+) -> tuple[NoiseLevel, ...]:
+    """The noise of every level of a ladder; arguments and errors as of `noise_levels`, and which noise it is."""
+    return gaussian_levels(ladder, sensitivity, shown) if gaussian else noise_levels(ladder, sensitivity, shown)
+
+
+def gaussian_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
+    """The discrete Gaussian noise of every level of a ladder.
+
+    Args:
+        ladder: the levels. Noise has a standard deviation of the sensitivity over their epsilon.
+        sensitivity: how many of the published counts one user moves, each by one.
+        shown: the chance that a key that only one user has is shown at any level; 0 where keys are public or chosen.
+
+    Raises:
+        ConfigError: a level's epsilon is out of bounds, or two are too close; the path is relative to the view.
+
+    Guarantee: all levels together cost `rho`. Proof: each of the counts that a user moves has, at the finest level,
+    noise of variance v, which is 1 / (2 v)-zCDP; all coarser levels are made from that without the data. Source:
+    Canonne, Kamath and Steinke 2020, Proposition 5.
+    """
+    variances = [Fraction(sensitivity, epsilon) ** 2 for _, epsilon in ladder]
+    faults = [
+        Fault("ladder", _out_of_bounds(name, epsilon, sensitivity, GAUSSIAN_FINEST))
+        for name, epsilon in ladder
+        if not COARSEST <= Fraction(epsilon, sensitivity) <= GAUSSIAN_FINEST
+    ]
+    steps = [coarse - fine for coarse, fine in pairwise(variances)]
+    faults += [
+        Fault(
+            "ladder",
+            f"levels {coarse!r} and {fine!r} are too close for discrete Gaussian noise: the variance of a "
+            f"count falls by {decimal_up(step)} between them; that must be at least {SMALLEST_STEP}",
+        )
+        for (coarse, _), (fine, _), step in zip(ladder, ladder[1:], steps, strict=False)
+        if step < SMALLEST_STEP
+    ]
+    if faults:
+        raise ConfigError(faults)
+    rho = gaussian_rho(variances[-1], sensitivity, shown)
+    made = []
+    for at, (name, epsilon) in enumerate(ladder):
+        parts = (variances[-1], *reversed(steps[at:]))
+        law = gaussian_sum(parts)
+        interval, error = law.interval(CONFIDENCE), law.mean_absolute
+        made.append(GaussianLevel(name, epsilon, 0, interval, error, rho, Fraction(0), parts))
+    return tuple(made)
+
+
 def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
     """The noise of every level of a ladder.
 
@@ -157,10 +320,10 @@ def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)
     )
 
 
-def _out_of_bounds(name: str, epsilon: Fraction, sensitivity: int) -> str:
+def _out_of_bounds(name: str, epsilon: Fraction, sensitivity: int, finest: Fraction = FINEST) -> str:
     return (
         f"level {name!r} has epsilon {epsilon} for the {sensitivity} counts that one user moves, "
-        f"{Fraction(epsilon, sensitivity)} for one; that must be between {COARSEST} and {FINEST}"
+        f"{Fraction(epsilon, sensitivity)} for one; that must be between {COARSEST} and {finest}"
     )
 
 
@@ -273,8 +436,10 @@ def seal_counts(
 
     Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
-    digest = exact_digest(exact, sealing)
-    return digest, seal(exact, levels[-1].threshold, sealing.bits(b"noise"))
+    digest, finest, bits = exact_digest(exact, sealing), levels[-1], sealing.bits(b"noise")
+    if isinstance(finest, GaussianLevel):
+        return digest, seal_gaussian(exact, finest.variance, bits)
+    return digest, seal(exact, finest.threshold, bits)
 
 
 def seal_table(
@@ -312,10 +477,35 @@ def read_counts(
     """
     if isinstance(ladder[-1], TableLevel):  # there is one level, and it was drawn
         return [table.values for _ in levels]
+    fine = dict(zip((item.encode() for item in table.items), table.values, strict=True))
+    if isinstance(ladder[0], GaussianLevel):
+        steps = list(reversed(ladder[0].parts[1:]))
+        return read_gaussian(fine, noise, table.digest, steps=steps, levels=levels)
     return read_levels(
-        dict(zip((item.encode() for item in table.items), table.values, strict=True)),
+        fine,
         noise,
         table.digest,
         thresholds=[ladder[level].threshold for level in levels],
         finest=ladder[-1].threshold,
     )
+
+
+def prune(
+    table: SealedTable, ladder: Sequence[NoiseLevel], minimum_counts: Sequence[int], noise: WindowNoise
+) -> SealedTable:
+    """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
+
+    The mere presence of a key in the stored state tells that somebody counted for it.
+
+    Args:
+        table: what was sealed.
+        ladder: the levels it was sealed with, coarse to fine.
+        minimum_counts: of every level.
+        noise: what the window's noise is made from.
+
+    Source: specs/lossless 6.4, 2.9.5.
+    """
+    columns = read_counts(table, ladder, range(len(ladder)), noise)
+    rows = zip(table.items, table.values, zip(*columns, strict=True), strict=True)
+    kept = [(item, value) for item, value, counts in rows if any(map(ge, counts, minimum_counts))]
+    return SealedTable(table.digest, [item for item, _ in kept], [value for _, value in kept], table.payload)

@@ -21,7 +21,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import Epsilon, Exact, Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
-from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, noise_levels, seal_table
+from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, seal_table
 from stream_dp.records.models import Amount, ItemCount
 from stream_dp.select.candidates import Neighbours
 from stream_dp.select.lipschitz import ScoreNoise, SubsetParameters, Variant
@@ -237,7 +237,7 @@ def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:
     )
     sensitivity = min(k, basis.items_per_user)
     return SubsetPlan(
-        levels=noise_levels(basis.ladder, sensitivity),
+        levels=basis.levels(sensitivity),
         sensitivity=sensitivity,
         listed=listed,
         topics=topics,

@@ -22,7 +22,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import DiscoveryDelta, Epsilon, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis
 from stream_dp.kinds.public_lists import Counts, KeyList, ListField, PublicKeys, fixed_list
-from stream_dp.kinds.sealing import SealedTable, Sealing, noise_levels, seal_table
+from stream_dp.kinds.sealing import SealedTable, Sealing, seal_table
 from stream_dp.records.by_kind import Mechanism, RankedCount
 from stream_dp.records.models import Amount
 from stream_dp.select.candidates import Domain, Item, candidates
@@ -348,7 +348,7 @@ def plan_topk(settings: TopKSettings, basis: ViewBasis) -> TopKPlan:
     """
     chosen = _selection(settings, basis)
     sensitivity = min(settings.k, basis.items_per_user)
-    levels = noise_levels(basis.ladder, sensitivity)
+    levels = basis.levels(sensitivity)
     return TopKPlan(levels=levels, sensitivity=sensitivity, selection=chosen)
 
 

@@ -72,6 +72,19 @@ class Uniforms:
         return self._cipher.block(number.to_bytes(8, "little") + place.to_bytes(8, "little"))
 
 
+class Numbers(Protocol):
+    """Uniform numbers of [0, 1), of which the top 16 bits are cheap."""
+
+    def leads(self, first: int, size: int) -> NDArray[np.uint16]:
+        """The top 16 bits of the numbers `first` and following."""
+
+    def rests(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The next 48 bits of some numbers."""
+
+    def prefix(self, number: int, bits: int) -> int:
+        """The first `bits` bits, a multiple of 64, of one number."""
+
+
 class Staircase:
     """Falling steps t_1 > t_2 > ... in (0, 1): how many lie above U?"""
 
@@ -108,11 +121,11 @@ class Staircase:
         most = len(self._upper) - np.searchsorted(self._upper, words, side="right")
         return least, most
 
-    def count_above(self, uniforms: Uniforms, number: int) -> int:
+    def count_above(self, uniforms: Numbers, number: int) -> int:
         """Of one number, the number of steps above it: the reference, a step at a time."""
         return next((k - 1 for k in self._all if not _below(uniforms, number, self._step(k))), len(self._all))
 
-    def counts_above(self, uniforms: Uniforms, first: int, size: int) -> NDArray[np.int64]:
+    def counts_above(self, uniforms: Numbers, first: int, size: int) -> NDArray[np.int64]:
         """The same of the numbers `first`, a multiple of 8, and following."""
         leads = uniforms.leads(first, size)
         counts = self._table.take(leads).astype(np.int64)
@@ -184,7 +197,7 @@ def staircases(threshold: int) -> tuple[Staircase, ...]:
     return *(Staircase(digit(place), 1) for place in range(digits)), Staircase(rest)
 
 
-def _below(uniforms: Uniforms, number: int, step: Step) -> bool:
+def _below(uniforms: Numbers, number: int, step: Step) -> bool:
     """Return True if U < t, its bits revealed until they tell."""
     precision = WORD_BITS
     while True:
@@ -293,9 +306,13 @@ class AddressedWords:
             addresses[:, half] = np.bitwise_xor.reduceat(values[:, half], starts)
         return addresses
 
+    def blocks(self, addresses: Blocks, block: int) -> Blocks:
+        """Shape (n, 2): a block of each key as it is, for a table that draws no words of 64 bits."""
+        return self._words.blocks(_numbered(addresses, np.uint64(block)))
+
     def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
         """Shape (n, 8): of each key, the leads of the words 4 `block` .. 4 `block` + 3 of plus, then those of minus."""
-        return self._words.blocks(_numbered(addresses, np.uint64(block))).view("<u2")
+        return self.blocks(addresses, block).view("<u2")
 
     def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Shape (n, 2): of the i-th key, the rest of word `words[i]` of plus and of minus."""

@@ -8,12 +8,16 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from hashlib import sha256
 from typing import Self
+
+import numpy as np
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise, length_prefixed
+from stream_dp.lossless.gaussian import bulk_gaussian, keyed_gaussian
 from stream_dp.lossless.levels import noise_parameter
 
 DIGEST_BYTES = 32
@@ -91,7 +95,7 @@ def read_levels(
     set of levels costs its finest (specs/lossless 1.3).
 
     Args:
-        fine: what `seal` returned, or `prune` left.
+        fine: what `seal` returned, or a part of it.
         noise: of the window. Whoever holds its key and a coarse release can lift that to `finest`.
         digest: the `snapshot_digest` of the counts behind the table.
         thresholds: the levels A asked for, in any order.
@@ -125,35 +129,45 @@ def read_levels(
     return [[value + added for value, added in zip(fine.values(), column, strict=True)] for column in columns]
 
 
-def prune(
-    fine: Mapping[bytes, int], noise: WindowNoise, digest: bytes, ladder: Sequence[tuple[int, int]]
-) -> dict[bytes, int]:
-    """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
+def seal_gaussian(counts: Mapping[bytes, int], variance: Fraction, bits: BitSource) -> dict[bytes, int]:
+    """Add fresh discrete Gaussian noise to every count; all else is as in `seal`.
 
-    The mere presence of a key in the stored state tells that somebody counted for it. After pruning only levels of
-    the ladder can be served: at another level a dropped key might have been shown.
+    Guarantee: l / (2 variance)-zCDP for a known set of keys, where a user moves l counts.
+    """
+    keys = sorted(counts)
+    noise = bulk_gaussian(variance, len(keys), bits).tolist()
+    return {key: counts[key] + drawn for key, drawn in zip(keys, noise, strict=True)}
+
+
+def read_gaussian(
+    fine: Mapping[bytes, int], noise: WindowNoise, digest: bytes, *, steps: Sequence[Fraction], levels: Sequence[int]
+) -> list[list[int]]:
+    """Read a table with Gaussian noise at several levels; see `read_levels`.
+
+    A level has the noise of the finest and that of each step in between, which are independent. The noise of a step
+    has its own words, named by how many steps there are to the finest.
 
     Args:
-        fine: what `seal` returned.
-        noise: as for `read_levels`.
-        digest: as for `read_levels`.
-        ladder: (A, minimum count) of every level, at least one, coarse to fine; the table is sealed at the last.
-
-    Returns:
-        The part of `fine` that some release may show, in its order.
+        fine: what `seal_gaussian` returned, or a part of it.
+        noise: of the window.
+        digest: the `snapshot_digest` of the counts behind the table.
+        steps: from each level to the next finer one, by how much the variance falls, coarse to fine.
+        levels: the levels asked for, 0 the coarsest, len(steps) the finest.
 
     Raises:
-        ParameterError: as for `read_levels`.
-        StateError: as for `read_levels`.
-
-    Source: specs/lossless 6.4, 2.9.5.
+        StateError: the digest is not one.
     """
-    thresholds = [threshold for threshold, _ in ladder]
-    columns = read_levels(fine, noise, digest, thresholds=thresholds, finest=thresholds[-1])
-    shown: set[int] = set()
-    for column, (_, least) in zip(columns, ladder, strict=True):
-        shown.update(index for index, value in enumerate(column) if value >= least)
-    return {key: value for index, (key, value) in enumerate(fine.items()) if index in shown}
+    if len(digest) != DIGEST_BYTES:
+        raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    columns = {len(steps): np.array(list(fine.values()), np.int64)}
+    for above, variance in enumerate(reversed(steps[min(levels) :])):
+        streams = AddressedWords(noise.prf_key, noise.name, digest, _STEP_TAG + above.to_bytes(4, "big"))
+        at = len(steps) - above
+        columns[at - 1] = columns[at] + keyed_gaussian(streams, streams.addresses(list(fine)), variance)
+    return [columns[level].tolist() for level in levels]
+
+
+_STEP_TAG = b"gaussian step"
 
 
 def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:

@@ -27,7 +27,7 @@ class AudienceSummary(BaseModel):
     audience: str
     level: str = Field(description="That the audience starts with.")
     later: str | None = Field(description="The level that windows are unlocked to by their age. Null: none.")
-    epsilon: Amount = Field(description="Of the counts of one window or pane.")
+    epsilon: Amount | None = Field(description="Of the counts of one window or pane. Null: it is no promise.")
     seen: str = Field(description="Which keys the audience sees: from how many users on, or how many of them.")
     noise_interval_95: int = Field(description="The noise of a count lies in plus or minus this with 95 % at least.")
     unit: str = Field(description="What is paid for by itself: window, or pane.")

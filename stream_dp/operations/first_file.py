@@ -12,6 +12,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from stream_dp.config.crosschecks import shape_of
+from stream_dp.config.file_schema import GAUSSIAN, LAPLACE
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import windows_in
@@ -196,7 +197,8 @@ def _start(answers: Answers, first_ms: int) -> int:
 def first_file(answers: Answers) -> tuple[str, ViewPlan]:
     """Return a configuration with comments: a histogram whose levels are shares of what the promise affords.
 
-    The budget is a pool in zCDP where that affords less noise for every window of a period, else its epsilons add up.
+    The budget is a pool in zCDP, with the noise that fits it, where that shows keys of fewer users in every window of a
+    period; else its epsilons add up.
 
     Returns:
         The text, and the plan of its view.
@@ -209,20 +211,21 @@ def first_file(answers: Answers) -> tuple[str, ViewPlan]:
         raise ConfigError(f"a delta above 0 and below 1 is needed, not {answers.delta}")
     (trial,) = build_plan(parse_yaml(_text(answers, decimal_down(delta / 10**9, 1), None, 0))[0]).views.values()
     windows = trial.most_paid(windows_in(trial, trial.ledger.periods.longest))
-    affordable: list[tuple[Fraction, str, ViewPlan]] = []
+    affordable: list[tuple[int, str, ViewPlan]] = []
     faults: list[ConfigError] = []
     slack = Fraction(decimal_down(delta / 2, 1))
-    for pool in (None, (exact_text(epsilon * Fraction(99, 100)), decimal_down(slack, 1))):
-        each = decimal_down((delta - (slack if pool else 0)) / max(1, windows), 1)
-        text = _text(answers, each, pool, windows)
+    pool = exact_text(epsilon * Fraction(99, 100)), decimal_down(slack, 1)
+    for budget, noise in ((None, LAPLACE), (pool, LAPLACE), (pool, GAUSSIAN)):
+        each = decimal_down((delta - (slack if budget else 0)) / max(1, windows), 1)
+        text = _text(answers, each, budget, windows, noise)
         try:
             (view,) = build_plan(parse_yaml(text)[0]).views.values()
-            affordable.append((view.affords or Fraction(0), text, view))
+            affordable.append((view.kind.least_shown(-1) or 0, text, view))
         except ConfigError as error:
             faults.append(error)
     if not affordable:
         raise faults[0]
-    _, text, view = max(affordable, key=lambda one: one[0])
+    _, text, view = min(affordable, key=lambda one: one[0])
     return text, view
 
 
@@ -234,7 +237,7 @@ def _exact(text: str, what: str) -> Fraction:
     raise ConfigError(f"{what} {text!r} is no number above 0; write one as 1e-6 or 1/4")
 
 
-def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: int) -> str:
+def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: int, noise: str = LAPLACE) -> str:
     """Return the file; texts are written as JSON, which YAML is a superset of."""
     a, quote = answers, json.dumps
     item, population = (" ".join(one.split()) for one in (a.item, a.population))  # in comments
@@ -255,6 +258,7 @@ def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: i
         if a.windows_per_user is None
         else f"windows_per_user: {a.windows_per_user}  # of a period: what a user adds to further ones is dropped"
     )
+    fitting = "" if noise == LAPLACE else f"\n    noise: {noise}  # fits a pool: keys are shown from fewer users on"
     counted = "" if a.windows_per_user is None else " that a user counts in"
     clock = (
         ", clock: event, idle: 36500d}  # past events: windows follow the times in them\n    retention: 36500d"
@@ -296,7 +300,7 @@ audiences:
 views:
   counts:
     source: events
-    kind: histogram  # every {item} with enough users; others: docs/kinds.md
+    kind: histogram  # every {item} with enough users; others: docs/kinds.md{fitting}
     item: {quote(a.item)}
     items_per_user: {a.items_per_user}  # of one user and window; more count more and add noise: see `stream-dp plan`
     {few}

@@ -24,6 +24,7 @@ from stream_dp.config.shares import Shares, lasts_ms
 from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.kinds.kind import Showing
+from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.operations.settings import tuned
 from stream_dp.windows.events import Decoded
@@ -245,21 +246,34 @@ class _Shown:
     chance: Floats
     counts: Ints
     users: Ints
-    ratio: float
+    reaches: Reaching
     least: float
     """The smallest noisy count that is shown; minus infinity where the count does not decide."""
 
 
-def shown_at_least(counts: Ints, ratio: float, least: float) -> Floats:
-    """Return the chance that a count with discrete Laplace noise is at least a number.
+Reaching = Callable[[Floats], Floats]
+"""The chance that noise is at least t, for whole t >= 1."""
+
+
+def reaching(level: NoiseLevel) -> Reaching:
+    """Return the law of the noise of a level."""
+    if isinstance(level, GaussianLevel):
+        tails = np.array([float(chance) for chance in level.tails]) / 2
+        return lambda t: tails[np.minimum(t, len(tails) - 1).astype(int)]
+    ratio = float(noise_parameter(level.threshold))
+    return lambda t: ratio**t / (1 + ratio)
+
+
+def shown_at_least(counts: Ints, reaches: Reaching, least: float | Floats) -> Floats:
+    """Return the chance that a count with noise is at least a number.
 
     Args:
         counts: the counts.
-        ratio: of the noise.
+        reaches: the law of the noise, which is symmetric.
         least: the number.
     """
     away = np.maximum(least - counts, -1e9)
-    tail: Floats = ratio ** np.where(away > 0, away, 1 - away) / (1 + ratio)
+    tail = reaches(np.where(away > 0, away, 1 - away))
     return np.where(away > 0, tail, 1 - tail)
 
 
@@ -327,12 +341,12 @@ def _fewer_others(chances: Floats, k: int) -> Floats:
 def _evaluated(view: ViewPlan, level: int, counted: WindowCounts, items: Sequence[str]) -> Point:
     """Return the expected figures of a plan of a view, without its settings and its budget."""
     showing, counts = check_kind(view), counted.bounded(view)
-    ratio, windows = float(noise_parameter(view.levels[level].threshold)), counted.windows
+    reaches, windows = reaching(view.levels[level]), counted.windows
     k, least, extra, shown_from = RECALL_KEYS, -math.inf, 0.0, None
     cells = np.flatnonzero(counts)
     if showing.least:
         least = shown_from = showing.least[level]
-        chance = shown_at_least(counts[cells], ratio, least)
+        chance = shown_at_least(counts[cells], reaches, least)
     elif (listed := showing.listed) is not None:
         cells = np.flatnonzero(np.array([name in listed for name in items], bool)[counted.item])
         chance = np.ones(len(cells))
@@ -351,7 +365,7 @@ def _evaluated(view: ViewPlan, level: int, counted: WindowCounts, items: Sequenc
     looked_at = np.bincount(counted.window[cells], minlength=counted.windows) > 0
     if showing.k is None:
         looked_at = tops > 0
-    shown = _Shown(chance, counts[cells], counted.users[cells], ratio, least)
+    shown = _Shown(chance, counts[cells], counted.users[cells], reaches, least)
     error, noise, bias = _errors(shown)
     return Point(
         {},
@@ -393,14 +407,14 @@ def _errors(shown: _Shown) -> tuple[Quantiles, Quantiles, Quantiles]:
     weights = np.bincount(at, chance)
     total = weights.sum()
     is_threshold = shown.least > -math.inf
-    times = weights / shown_at_least(counts, shown.ratio, shown.least) if is_threshold else weights
+    times = weights / shown_at_least(counts, shown.reaches, shown.least) if is_threshold else weights
 
     def within(middle: Ints) -> Callable[[float], float]:
         def chance_of(error: float) -> float:
             reach = error * users
             low = np.maximum(np.ceil(middle - reach - 1e-9), shown.least)
             high = np.floor(middle + reach + 1e-9) + 1
-            inside = shown_at_least(counts, shown.ratio, low) - shown_at_least(counts, shown.ratio, high)
+            inside = shown_at_least(counts, shown.reaches, low) - shown_at_least(counts, shown.reaches, high)
             return float((times * np.maximum(inside, 0)).sum() / total)
 
         return chance_of

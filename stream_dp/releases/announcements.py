@@ -14,6 +14,7 @@ that has left; that of an audience that was removed, when the last window is tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from stream_dp.config.plan import Edition, ViewPlan
 from stream_dp.records.codec import encode as encode_record
 from stream_dp.records.codec import view_key
-from stream_dp.records.models import NEIGHBOURS, SCHEMA_VERSION, Amount, PrivacyCost
+from stream_dp.records.models import NEIGHBOURS, SCHEMA_VERSION, PrivacyCost
 from stream_dp.records.view_record import ViewEdition, ViewLedger, ViewLevel, ViewRecord, ViewUnlock, ViewWindow
 from stream_dp.releases.partition_state import PartitionState
 from stream_dp.releases.publication import Destinations, account_pool
@@ -214,10 +215,11 @@ def _window(view: ViewPlan, edition: Edition) -> ViewWindow:
 
 def _level(view: ViewPlan, edition: Edition, level: int) -> ViewLevel:
     at, shape = view.levels[level], edition.shape
+    limits: Mapping[str, Any] = view.kind.limits(level)
     return ViewLevel(
         name=at.name,
-        epsilon=Amount.up(at.epsilon * shape.panes),
+        **at.price(shape.panes),
         noise=at.noise,
         noise_interval_95=at.interval_of(shape.summands),
-        **view.kind.limits(level),
+        **limits,
     )

@@ -166,7 +166,7 @@ class Revision:
             "audience": self.audience,
             **extent_of(self.view, self.start_ms, self.panes),
             "revision": self.number,
-            "level": Level(name=at.name, epsilon=Amount.up(at.epsilon * (self.panes or 1))),
+            "level": Level(name=at.name, **at.price(self.panes or 1)),
             "ledger": self.ledger,
         }
 

@@ -331,17 +331,15 @@ def gaps_between(gaps: Sequence[int], p: GapParameters) -> list[Fraction]:
     return [Fraction(2 * gap + 1, 2 * p.resolution) for gap in gaps[:-1]]
 
 
-def variance_ratio(p: GapParameters, measured_exponent: Fraction) -> Fraction:
+def variance_ratio(p: GapParameters, measured: Fraction) -> Fraction:
     """The variance of the selection's noise over that of a measurement, lam of `combine`, to 12 digits.
 
     Args:
         p: the selection's parameters.
-        measured_exponent: x where the noise of a measurement is z with probability proportional to e^(-x |z|), for
-            whole counts z: the epsilon of the measurements over how far one user moves all k of them together.
+        measured: the variance of a measurement's noise.
     """
-    # Of a geometric number in steps, and of the difference of two of them in counts.
-    of_selection = Fraction(_variance(p.exponent), p.resolution**2)
-    return Fraction(decimal_down(Fraction(of_selection, 2 * _variance(measured_exponent))))
+    of_selection = Fraction(_variance(p.exponent), p.resolution**2)  # of a geometric number, in steps
+    return Fraction(decimal_down(Fraction(of_selection, measured)))
 
 
 def _variance(exponent: Fraction) -> Fraction:

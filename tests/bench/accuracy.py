@@ -29,8 +29,15 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_down
-from stream_dp.lossless.levels import noise_parameter
-from stream_dp.operations.what_if import EventColumns, Floats, Ints, WindowCounts, count_windows, shown_at_least
+from stream_dp.operations.what_if import (
+    EventColumns,
+    Floats,
+    Ints,
+    WindowCounts,
+    count_windows,
+    reaching,
+    shown_at_least,
+)
 from stream_dp.windows.durations import DAY_MS, format_time
 from tests.bench.events import read_baskets
 from tests.bench.figures import show
@@ -157,7 +164,9 @@ def figure_of(stream: Stream, side: str, bounds: str, noisy: Noisy, least: float
 # -- the sides ---------------------------------------------------------------------------------------------------------
 
 
-def planned(stream: Stream, items: int, windows: int | None, *, pool: bool) -> ViewPlan:
+def planned(
+    stream: Stream, items: int, windows: int | None, *, pool: bool, noise: str = "discrete-laplace"
+) -> ViewPlan:
     """The view of a file as `stream-dp init` writes it, with one level.
 
     Raises:
@@ -170,6 +179,7 @@ def planned(stream: Stream, items: int, windows: int | None, *, pool: bool) -> V
     start = format_time(START_MS)
     window = {"size": stream.window, "start": start, "clock": "event", "idle": "36500d"}
     view = {"source": "events", "kind": "histogram", "item": "i", "items_per_user": items, "window": window}
+    view["noise"] = noise
     view |= {} if windows is None else {"windows_per_user": windows}
     view |= {"delta": decimal_down((DELTA - slack) / paid, 3), "ledger": "promise", "ladder": "one"}
     promise = {"population": "users", "epsilon": str(EPSILON), "delta": str(DELTA), "period": period, "start": start}
@@ -187,19 +197,27 @@ def planned(stream: Stream, items: int, windows: int | None, *, pool: bool) -> V
     return build_plan(raw).views["counts"]
 
 
-def of_product(stream: Stream, items: int, windows: int | None, *, pool: bool) -> Iterator[Figure]:
+BUDGETS = {
+    "": {"pool": False},
+    ", pool": {"pool": True},
+    ", Gaussian": {"pool": True, "noise": "discrete-gaussian"},
+}
+"""Ways to add up what windows cost, with the noise that is used."""
+
+
+def of_product(stream: Stream, items: int, windows: int | None, budget: str) -> Iterator[Figure]:
     """The figure of that view; none where the promise affords no window."""
     try:
-        view = planned(stream, items, windows, pool=pool)
+        view = planned(stream, items, windows, **BUDGETS[budget])  # type: ignore[arg-type]
     except ConfigError:
         return
     counted = stream.counted
     showing = view.kind.showing
     assert showing is not None and showing.least is not None  # noqa: PT018
-    ratio = float(noise_parameter(view.levels[-1].threshold))
+    reaches = reaching(view.levels[-1])
     said = f"{items} items" + ("" if windows is None else f", {windows} windows")
-    side = "stream-dp" + (", pool" if pool else "") + ("" if windows is None else ", windows_per_user")
-    noisy = Noisy(counted, counted.bounded(view), lambda counts, number: shown_at_least(counts, ratio, number))
+    side = "stream-dp" + budget + ("" if windows is None else ", windows_per_user")
+    noisy = Noisy(counted, counted.bounded(view), lambda counts, number: shown_at_least(counts, reaches, number))
     yield figure_of(stream, side, said, noisy, showing.least[-1])
 
 
@@ -224,12 +242,12 @@ def of_opendp(stream: Stream, items: int, noise: str) -> Figure:
         middle = (low + high) // 2
         enough = make(domain, metric, scale=scale, threshold=middle).map(moved)[1] <= float(delta)
         low, high = (low, middle) if enough else (middle + 1, high)
-    counted = stream.counted
+    counted, ratio = stream.counted, math.exp(-1 / scale)
     erfc = np.frompyfunc(math.erfc, 1, 1)
 
     def at_least(counts: Ints, number: Any) -> Floats:
         if noise == "Laplace":
-            return shown_at_least(counts, math.exp(-1 / scale), number)
+            return shown_at_least(counts, lambda t: ratio**t / (1 + ratio), number)
         tail: Floats = np.asarray(erfc((number - 0.5 - counts) / (scale * math.sqrt(2))), np.float64) / 2
         return tail
 
@@ -249,9 +267,9 @@ def figures_of(stream: Stream) -> Iterator[Figure]:
         yield best(of_opendp(stream, items, noise) for items in BOUNDS)
     few: list[int | None] = [windows for windows in FEW if windows < stream.windows]
     for windows in ([None], few):
-        for pool in (False, True):
+        for budget in BUDGETS:
             asked = product(BOUNDS, windows)
-            yield best(one for items, some in asked for one in of_product(stream, items, some, pool=pool))
+            yield best(one for items, some in asked for one in of_product(stream, items, some, budget))
 
 
 # -- the streams -------------------------------------------------------------------------------------------------------

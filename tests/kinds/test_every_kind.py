@@ -31,6 +31,7 @@ from stream_dp.windows.effects import Commit, Erase, Increment, Send, Step
 from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, VIEW, Case, outcome
 from tests.support.chance import pooled_p_value
 from tests.support.chosen import every, kept_ordinary, ordinarily
+from tests.support.given import there
 from tests.support.laplace_laws import half_width
 from tests.support.machine import Machine
 from tests.support.releasing import KEY, Desk, keyed, plan_of
@@ -116,7 +117,7 @@ def test_the_law_that_a_record_names_is_that_of_its_noise_and_of_its_interval(ca
     desk = Desk(plan_of(case.text().replace("public: coarse", f"public: {view.levels[level].name}")), lists=case.lists)
     desk.give(VIEW, 0, case.counts)
     record = desk.record(VIEW, "public", 0)
-    a = record.noise.ratio.value
+    a = there(record.noise.ratio).value
     assert a == Fraction(view.levels[level].threshold, WORD), "what is drawn (see the law above)"
     assert half_width(a, record.panes or record.blocks or 1) == record.noise_interval_95
     scale = Fraction(record.noise.scale)

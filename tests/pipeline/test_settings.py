@@ -24,6 +24,7 @@ from stream_dp.testing import Event, Watermark
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.changing import MINUTE, Changing, Make, told
+from tests.support.given import there
 from tests.support.views import released
 from tests.support.visits import RICH
 
@@ -409,7 +410,7 @@ async def test_windows_of_a_former_definition_are_sharpened_by_its_own_ladder_an
 
     await made.app.eventually(sharper)
     second = [record for record in found["partner"] if record.revision == 2]
-    assert sorted((r.window.start_ms, r.edition, r.level.epsilon.exact) for r in second) == [
+    assert sorted((r.window.start_ms, r.edition, there(r.level.epsilon).exact) for r in second) == [
         (made.at(0), 1, "6"),
         (made.at(1), 1, "6"),
         (made.at(2), 2, "7"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
+from stream_dp.kinds.sealing import NoiseLevel, SealedTable, prune
 from stream_dp.lossless.sealed import WindowNoise, read_levels
 from tests.support.threshold_process import excess_of_words, words
 
@@ -39,3 +41,14 @@ def read_rows_lmr1(
         plus, minus = (words(prf_key, window, digest, key, side, *step) for side in (b"+", b"-"))
         rows[key] = tuple(value + up for up in excess_of_words(plus, minus, thresholds=thresholds, finest=finest))
     return rows
+
+
+def pruned(
+    fine: Mapping[bytes, int], noise: WindowNoise, digest: bytes, ladder: Sequence[tuple[int, int]]
+) -> dict[bytes, int]:
+    """A sealed table without the keys that no level shows; a ladder has thresholds and minimum counts."""
+    nothing = Fraction(0)
+    levels = [NoiseLevel("", nothing, threshold, 0, nothing, nothing, nothing) for threshold, _ in ladder]
+    table = SealedTable(digest, [key.decode() for key in fine], list(fine.values()))
+    kept = prune(table, levels, [least for _, least in ladder], noise)
+    return {item.encode(): value for item, value in zip(kept.items, kept.values, strict=True)}

@@ -61,10 +61,10 @@ const cost = one => (one ? Object.entries(one).filter(([, amount]) => amount && 
 const paid = lasts => (!lasts ? 'not at all' : lasts.is_whole ? 'to the end of the period' : lasts.until ? `until ${at(new Date(lasts.until).getTime())}` : `for ${lasts.into_period} of a period`);
 const step = (before, after, show) => (JSON.stringify(before) === JSON.stringify(after) ? show(after) : `${show(before)} → ${show(after)}`);
 
-// How often of 100 a made-up true number would be shown: the noise is two-sided geometric.
+// How often of 100 a made-up true number would be shown: the noise is two-sided geometric, or Gaussian (a close formula).
 function seen(count, level) {
-  const scale = Number(level.noise_scale.after), lacks = level.minimum_count.after - count;
-  const p = lacks > 0 ? 0.5 * Math.exp(-lacks / scale) : 1 - 0.5 * Math.exp(lacks / scale);
+  const scale = Number(level.noise_scale.after), lacks = level.minimum_count.after - count, x = lacks / scale;
+  const p = level.noise.after === 'discrete gaussian' ? 1 / (1 + Math.exp(1.5976 * x + 0.070566 * x ** 3)) : lacks > 0 ? 0.5 * Math.exp(-lacks / scale) : 1 - 0.5 * Math.exp(lacks / scale);
   return p >= 0.985 ? 'shown' : p <= 0.015 ? 'hidden' : `shown in ${Math.round(100 * p)} of 100 windows`;
 }
 

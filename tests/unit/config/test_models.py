@@ -97,7 +97,7 @@ views.nothing: must be a mapping of keys, not nothing
         ("gaussian", "for analysis only: the low bits"),
         ("laplace", "for analysis only: the low bits"),
         ("exponential", "for analysis only: the low bits"),
-        ("discrete-gaussian", "has no pure epsilon, which a ladder states"),
+        ("discrete-gaussian", "has no pure epsilon; give ledger 'aircraft' a pool"),
         ("uniform", "no such noise; write discrete-laplace"),
     ],
 )

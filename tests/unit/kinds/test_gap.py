@@ -89,7 +89,7 @@ def test_counts_are_combined_with_the_gaps_at_each_level(view: Callable[..., Vie
     p = kind_of(plan).parameters
     for level, reading in zip(plan.levels, read(plan, COUNTS), strict=True):
         entries = reading.fields["items"]
-        lam = variance_ratio(p, level.epsilon * Fraction(1, 3))
+        lam = variance_ratio(p, level.variance)
         gaps = gaps_between([int(entry.gap.value * 10) for entry in entries], p)
         best = combine([entry.count for entry in entries], gaps, lam)
         for entry, value in zip(entries, best, strict=True):

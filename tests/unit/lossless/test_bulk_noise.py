@@ -108,9 +108,9 @@ def test_a_number_just_below_a_step_counts_it_and_one_just_above_does_not(epsilo
                 expected += [k, k - 1]
     chosen = Chosen(numbers)
 
-    assert stair.counts_above(chosen, 0, len(numbers)).tolist() == expected  # type: ignore[arg-type]
+    assert stair.counts_above(chosen, 0, len(numbers)).tolist() == expected
     assert chosen.prefixes > 0
-    assert [stair.count_above(chosen, i) for i in range(len(numbers))] == expected  # type: ignore[arg-type]
+    assert [stair.count_above(chosen, i) for i in range(len(numbers))] == expected
 
 
 def test_dyadic_steps_are_met_exactly() -> None:
@@ -120,7 +120,7 @@ def test_dyadic_steps_are_met_exactly() -> None:
     numbers = [u for top in tops for u in (1 << top, (1 << top) - 1, (1 << top) + 1)]
     chosen = Chosen(numbers)
 
-    found = stair.counts_above(chosen, 0, len(numbers)).tolist()  # type: ignore[arg-type]
+    found = stair.counts_above(chosen, 0, len(numbers)).tolist()
 
     assert found == [k for top in tops for k in (191 - top, 192 - top, 191 - top)]
 

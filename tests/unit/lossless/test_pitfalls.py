@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.discrete_laplace import mean_absolute
 from stream_dp.lossless.levels import threshold_for
-from stream_dp.lossless.sealed import WindowNoise, prune, seal
+from stream_dp.lossless.sealed import WindowNoise, seal
 from tests.support.chosen import ordinarily
 from tests.support.laplace_family import DiscreteLaplace, pmf
 from tests.support.laplace_laws import bridge_pmf, tail
 from tests.support.multiple_release import MultipleRelease
-from tests.support.readings import read_rows
+from tests.support.readings import pruned, read_rows
 
 F = Fraction
 LAPLACE = DiscreteLaplace()
@@ -144,7 +144,7 @@ def test_t6_the_coarse_release_is_the_same_under_other_fine_thresholds(
 
     def released(minimum: list[int]) -> dict[bytes, int]:
         ladder = list(zip(LADDER, [coarse, *minimum], strict=True))
-        stored = prune(fine, WindowNoise(SECRETS["window"], SECRETS["prf_key"]), SECRETS["digest"], ladder)
+        stored = pruned(fine, WindowNoise(SECRETS["window"], SECRETS["prf_key"]), SECRETS["digest"], ladder)
         table = read_rows(stored, thresholds=[LADDER[0]], finest=LADDER[-1], **SECRETS)
         return {key: value for key, (value,) in table.items() if value >= coarse}
 

@@ -12,8 +12,8 @@ from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.bulk import bulk_noise
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.lossless.sealed import WindowNoise, prune, seal, snapshot_digest
-from tests.support.readings import read_rows, read_rows_lmr1
+from stream_dp.lossless.sealed import WindowNoise, seal, snapshot_digest
+from tests.support.readings import pruned, read_rows, read_rows_lmr1
 from tests.support.tapes import RecordedBits
 
 LADDER = [threshold_for(Fraction(epsilon)) for epsilon in ("1/10", "1/4", "1/2", "1", "2")]
@@ -206,7 +206,7 @@ def test_pruning_keeps_exactly_the_keys_that_some_level_shows() -> None:
     fine = {b"%d" % i: i % 30 - 10 for i in range(3000)}
     minimum = [30, 22, 19, 18, 18]
 
-    kept = prune(fine, WindowNoise(WINDOW, KEY), DIGEST, list(zip(LADDER, minimum, strict=True)))
+    kept = pruned(fine, WindowNoise(WINDOW, KEY), DIGEST, list(zip(LADDER, minimum, strict=True)))
 
     shown = []
     for level, least in zip(LADDER, minimum, strict=True):
@@ -220,8 +220,8 @@ def test_pruning_keeps_exactly_the_keys_that_some_level_shows() -> None:
 def test_pruning_shows_a_key_that_just_reaches_its_minimum() -> None:
     noise = WindowNoise(WINDOW, KEY)
 
-    assert prune({b"a": 9}, noise, DIGEST, [(FINEST, 9)]) == {b"a": 9}
-    assert prune({b"a": 8}, noise, DIGEST, [(FINEST, 9)]) == {}
+    assert pruned({b"a": 9}, noise, DIGEST, [(FINEST, 9)]) == {b"a": 9}
+    assert pruned({b"a": 8}, noise, DIGEST, [(FINEST, 9)]) == {}
 
 
 # --------------------------------------------------------------------------------------------------- snapshot_digest

@@ -219,7 +219,7 @@ def test_the_chance_of_being_shown_is_that_of_the_noise() -> None:
     ratio = Fraction(2, 3)
     counts = [1, 5, 9, 10, 11, 30]
 
-    found = shown_at_least(np.array(counts), float(ratio), 10)
+    found = shown_at_least(np.array(counts), lambda t: float(ratio) ** t / (1 + float(ratio)), 10)
 
     tail = [sum(mass(ratio, noise) for noise in range(10 - count, REACH)) for count in counts]
     assert found == pytest.approx([float(one) for one in tail], rel=1e-9)

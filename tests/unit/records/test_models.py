@@ -31,6 +31,7 @@ from stream_dp.records.history import History
 from stream_dp.records.models import LedgerEntry, PublicRecord, Refusal
 from stream_dp.releases.accounts import Booking
 from stream_dp.releases.publication import Denial, Revision, account, audience_charge, entry_record
+from tests.support.given import there
 from tests.support.schemas import later, mismatch
 from tests.support.sealing import fields_of
 from tests.support.views import balance
@@ -97,7 +98,7 @@ def test_record_says_what_the_plan_and_the_ledger_say(records: dict[str, AnyReco
     release = records["histogram"]
     assert isinstance(release, HistogramRelease)
     assert [(row.item, row.count) for row in release.items] == [("ATL", 512), ("BOS", 512), ("LAX", 90)]
-    assert (release.level.name, release.level.epsilon.exact) == ("standard", "1")
+    assert (release.level.name, there(release.level.epsilon).exact) == ("standard", "1")
     assert (release.noise_interval_95, release.minimum_count, release.revision) == (15, 81, 2)
     assert (release.privacy.period.epsilon.exact, release.privacy.period.delta.exact) == ("7/3", "1/500000")
     assert (release.privacy.window.epsilon.exact, release.privacy.window.delta.exact) == ("1", "1/1000000")

@@ -22,6 +22,7 @@ from stream_dp.windows.shapes.calendars import Calendar
 from tests.support.acts import shop
 from tests.support.chosen import ordinarily
 from tests.support.editions import holding
+from tests.support.given import there
 from tests.support.machine import newest
 from tests.support.releasing import ONLY_PAGES, SHOP, Desk, plan, plan_of, release_topic
 from tests.support.schemas import mismatch
@@ -115,7 +116,7 @@ def test_the_record_of_a_histogram_says_how_to_read_it() -> None:
 def test_intervals_of_panes_and_totals_are_those_of_their_releases() -> None:
     paned, running = shop().views["paned"], shop().views["running"]
     (coarse,) = of(paned, "partner").levels
-    assert (coarse.epsilon.exact, coarse.noise_interval_95) == ("3", paned.levels[0].interval_of(3))
+    assert (there(coarse.epsilon).exact, coarse.noise_interval_95) == ("3", paned.levels[0].interval_of(3))
     (coarse,) = of(running, "partner").levels
     assert coarse.noise_interval_95 == running.levels[0].interval_of(2), "the total of three panes has two blocks"
 

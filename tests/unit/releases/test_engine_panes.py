@@ -16,6 +16,7 @@ from stream_dp.releases.publication import extent_of
 from stream_dp.releases.rows import WINDOW
 from stream_dp.windows.encoding import text, window_start
 from tests.support.chosen import spread
+from tests.support.given import there
 from tests.support.laplace_laws import half_width
 from tests.support.machine import newest
 from tests.support.panes import COUNTS, PaneOracle, give_all, newest_windows, paned, said
@@ -112,8 +113,8 @@ def test_a_record_says_what_the_noise_and_the_cost_of_all_panes_are() -> None:
         level = next(level for level in view.levels if level.name == record.level.name)
         assert record.panes == 3
         assert record.noise_interval_95 == level.interval_of(3) > level.noise_interval
-        assert record.noise_interval_95 == half_width(record.noise.ratio.value, 3)
-        assert record.level.epsilon.exact == str(3 * level.epsilon)
+        assert record.noise_interval_95 == half_width(there(record.noise.ratio).value, 3)
+        assert there(record.level.epsilon).exact == str(3 * level.epsilon)
         assert record.privacy.window.cost.epsilon >= 3 * level.epsilon
         assert record.privacy.period.cost.epsilon <= 4 * view.levels[FINE].epsilon
         assert record.ledger.period.end_ms >= record.window.end_ms > record.ledger.period.start_ms

@@ -14,6 +14,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, AudienceState
 from stream_dp.windows.encoding import text, window_start
+from tests.support.given import there
 from tests.support.laplace_laws import half_width
 from tests.support.machine import newest
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, buckets_of
@@ -74,8 +75,8 @@ def test_a_record_says_which_panes_it_is_about_and_what_the_noise_of_its_blocks_
         blocks = ((start - first_of(start)) // 1000 + 1).bit_count()
         assert record.blocks == blocks
         assert record.noise_interval_95 == view.levels[MIDDLE].interval_of(blocks)
-        assert record.noise_interval_95 == half_width(record.noise.ratio.value, blocks)
-        assert record.level.epsilon.exact == str(view.levels[MIDDLE].epsilon)
+        assert record.noise_interval_95 == half_width(there(record.noise.ratio).value, blocks)
+        assert there(record.level.epsilon).exact == str(view.levels[MIDDLE].epsilon)
         assert record.privacy.window.cost == view.cost(MIDDLE)
         assert record.privacy.period.cost == view.cost(MIDDLE) * (1 + start // 6000)
     assert len({message.key for message in desk.published() if message.topic.endswith("staff")}) == len(STARTS)

@@ -26,6 +26,7 @@ from stream_dp.windows.effects import Commit
 from stream_dp.windows.shapes.shape import Interval
 from tests.support.acts import shop
 from tests.support.chosen import ordinarily
+from tests.support.given import there
 from tests.support.machine import Machine
 from tests.support.releasing import is_about_view
 from tests.support.shapes import HOME, Shape, opened, stored
@@ -138,7 +139,7 @@ class Book:
 
     def _charged(self, plan: Plan, record: Release, place: tuple[str, Interval]) -> Cost:
         """What a release costs beyond all that was released of its window, to whomever."""
-        level, before = record.level.epsilon.value, self.levels.get(place, Fraction(0))
+        level, before = there(record.level.epsilon).value, self.levels.get(place, Fraction(0))
         self.levels[place] = max(level, before)
         if self.pooled and place in self.earlier:
             rho = self.steps[record.view, level] if level > before else Fraction(0)

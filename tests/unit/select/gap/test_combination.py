@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.accounting.rounding import exp_up
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.select.candidates import Neighbours
 from stream_dp.select.top_k_with_gaps import GapParameters, combine, gaps_between, variance_ratio
@@ -68,11 +69,17 @@ def split(k: int, resolution: int = 10, *, monotone: bool) -> tuple[GapParameter
     return GapParameters(k, Fraction(1), resolution, monotone, neighbours=neighbours), Fraction(1, k)
 
 
+def variance_of(x: Fraction) -> Fraction:
+    """Of noise z with a probability proportional to e^(-x |z|)."""
+    a = exp_up(-x)
+    return Fraction(2 * a, (1 - a) ** 2)
+
+
 def test_the_ratio_of_the_variances_is_that_of_the_discrete_laws(vectors: dict[str, Any]) -> None:
     for monotone, name in ((True, "Exp monotone"), (False, "Exp general eps_s=eps_m")):
         for k in (1, 10, 100):
             p, x = split(k, monotone=monotone)
-            found = variance_ratio(p, x)
+            found = variance_ratio(p, variance_of(x))
             rho, of_measured = exp(-float(p.exponent)), exp(-float(x))
             selection = rho / (1 - rho) ** 2 / p.resolution**2
             assert float(found) == pytest.approx(selection / (2 * of_measured / (1 - of_measured) ** 2), rel=1e-9)
@@ -88,7 +95,7 @@ def test_gaps_lose_half_a_step_to_rounding_and_the_last_is_not_between_two_of_th
 def errors(counts: list[int], k: int, runs: int, seed: bytes) -> tuple[Any, Any, GapParameters, Fraction]:
     """Of measurements alone and of estimates, rank by rank."""
     p, x = split(k, monotone=True)
-    lam, rng = variance_ratio(p, x), np.random.default_rng(len(seed))
+    lam, rng = variance_ratio(p, variance_of(x)), np.random.default_rng(len(seed))
     table, bits = np.array(counts), QuickBits(KeyedBits(b"combination", seed))
     alone, better = [], []
     for _ in range(runs):
