@@ -214,7 +214,7 @@ def first_file(answers: Answers) -> tuple[str, ViewPlan]:
     affordable: list[tuple[int, str, ViewPlan]] = []
     faults: list[ConfigError] = []
     slack = Fraction(decimal_down(delta / 2, 1))
-    pool = exact_text(epsilon * Fraction(99, 100)), decimal_down(slack, 1)
+    pool = exact_text(epsilon * Fraction(9999, 10_000)), decimal_down(slack, 1)
     for budget, noise in ((None, LAPLACE), (pool, LAPLACE), (pool, GAUSSIAN)):
         each = decimal_down((delta - (slack if budget else 0)) / max(1, windows), 1)
         text = _text(answers, each, budget, windows, noise)

@@ -174,7 +174,7 @@ def planned(
     """
     paid = stream.windows if windows is None else min(windows, stream.windows)
     slack = DELTA / 2 if pool else Fraction(0)
-    part = {"zcdp": {"epsilon": "99/100", "slack": str(slack)}} if pool else {}
+    part = {"zcdp": {"epsilon": "9999/10000", "slack": str(slack)}} if pool else {}
     period = f"{stream.windows * stream.window_ms // DAY_MS}d"
     start = format_time(START_MS)
     window = {"size": stream.window, "start": start, "clock": "event", "idle": "36500d"}
