@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from stream_dp.accounting.rounding import largest, log_down, log_up, root_up
 from stream_dp.errors import ParameterError
@@ -41,6 +42,7 @@ def zcdp_epsilon(rho: Fraction, slack: Fraction) -> Fraction:
     return renyi_epsilon(order * rho, order, slack)
 
 
+@lru_cache(maxsize=256)  # a file is planned many times over while settings are compared
 def rho_within(epsilon: Fraction, slack: Fraction) -> Fraction:
     """The largest rho with zcdp_epsilon(rho, slack) <= epsilon, rounded down to 64 significant bits.
 

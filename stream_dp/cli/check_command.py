@@ -166,7 +166,14 @@ def _notes(plan: PlanDescription, audiences: Sequence[AudienceSummary]) -> Itera
     """Yield notes to the costs of the table: what adds up and what does not, and the price of chosen keys."""
     if any(sum(len(level.audiences) for level in view.levels) > 1 for view in plan.views):
         yield Text("Do not add the rows of a view: its audiences together cost what the finest level costs.", "dim")
-    if any(one.later for one in audiences):
+    at_once = [view.name for view in plan.views if view.levels[0].epsilon is None]
+    if at_once:
+        yield Text(
+            f"{' and '.join(at_once)}: Gaussian noise has no epsilon by itself. A window pays for its finest level "
+            "with its first release; all levels are paid for then.",
+            "dim",
+        )
+    if any(one.later for one in audiences if one.view not in at_once):
         yield Text("The costs are those of the first level; a later level costs more.", "dim")
     for view in plan.views:
         if view.participation:

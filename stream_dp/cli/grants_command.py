@@ -140,6 +140,8 @@ def _price(change: Change, view: ViewPlan, audience: str, scope: Scope) -> str:
     """Return what a grant of a finer level costs, beyond the finest level that another audience starts with."""
     ledger, unit = view.ledger.name, "epsilon" if view.ledger.pool is None else "rho"
     difference = decimal_up(Fraction(change.difference), DIGITS)
+    if not Fraction(change.difference):
+        return "It costs nothing more: all levels of a window are paid for with its first release."
     lasting = "See how long it lasts: `stream-dp ledger FILE`."
     others = {name: level for name, level in view.audiences.items() if name != audience}
     names = [level.name for level in view.levels]

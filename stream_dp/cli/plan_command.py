@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,16 @@ from stream_dp.cli.command_line import FILE, print_json, write_new
 from stream_dp.cli.display import table
 from stream_dp.cli.feed_command import EVENTS, surveyed
 from stream_dp.cli.replay_command import reading_options
+from stream_dp.config.explanation import odds_factor
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError, StateError
+from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.operations import named, plain
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import (
+    Counted,
     EventColumns,
     Goal,
     Point,
@@ -31,6 +34,7 @@ from stream_dp.operations.what_if import (
     best,
     changed_file,
     check_kind,
+    needed_epsilon,
     points,
     what_if,
 )
@@ -89,6 +93,12 @@ class PlanOptions:
 )
 @click.option("--error", "most_error", type=click.FloatRange(min=0), default=0.1, show_default=True)
 @click.option(
+    "--recall",
+    type=click.FloatRange(0, 1),
+    help="Say also which epsilon the ledger would have to promise so that this share of the k most frequent keys is "
+    "shown, with a median error of at most --error. All epsilons of the view grow or shrink alike.",
+)
+@click.option(
     "--write", type=click.Path(dir_okay=False, path_type=Path), help="Write FILE with the best setting to a new file."
 )
 @click.option(
@@ -105,6 +115,7 @@ def plan(
     grid: Sequence[tuple[str, list[str]]],
     goal: Goal,
     most_error: float,
+    recall: float | None,
     **given: Any,  # noqa: ANN401  the fields of PlanOptions and FeedOptions
 ) -> None:
     """Compute which accuracy to expect of a view of FILE, for a grid of settings, from a HISTORY of events.
@@ -124,6 +135,7 @@ def plan(
     \b
     stream-dp plan app.yaml --events events.csv --grid epsilon=1/4,1/2,1 --grid items_per_user=1,3,10
     stream-dp plan app.yaml --events events.csv --grid k=5,10 --grid window=1h,1d --write new.yaml
+    stream-dp plan app.yaml --events events.csv --recall 0.95 --grid noise=discrete-laplace,discrete-gaussian
 
     Exit codes: 0 done; 1 the history cannot be read, or no setting meets the goal for --write; 2 wrong usage, a fault
     in FILE, or rows that are no events.
@@ -138,6 +150,8 @@ def plan(
     if one.affords is not None and "epsilon" in dict(grid):
         words = "the levels are shares of what the ledger affords for every window; vary the window, or items_per_user"
         raise ConfigError(words, "--grid epsilon")
+    if recall is not None and "epsilon" in dict(grid):
+        raise ConfigError("--recall looks for the epsilon; leave it out of --grid", "--grid epsilon")
     settings = points(dict(grid))
     err = Console(stderr=True, highlight=False)
     columns = EventColumns(one, [each.name for each in loaded.views.values() if each.source == one.source])
@@ -146,13 +160,21 @@ def plan(
     for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
         err.print(line, markup=False, soft_wrap=True)
     subject = Subject(loaded, one.name, audience, read.until_ms)
-    computed = what_if(subject, columns, settings)
+    known: Counted = {}
+    computed = what_if(subject, columns, settings, known)
+    if recall is not None:
+        asked = recall, most_error
+        computed = (
+            replace(point, needed=needed_epsilon(subject, columns, point.settings, asked, known)) for point in computed
+        )
     found = list(track(computed, "settings", len(settings), console=err, transient=True, disable=not err.is_terminal))
     chosen = best(found, goal, most_error)
     if wanted.as_json:
         print_json({"note": RAW, "view": one.name, "points": plain(found), "best": plain(chosen)})
     else:
         _print(found, chosen)
+        if recall is not None:
+            Console(highlight=False, markup=False).print(_promise(found, one, recall, most_error))
     if figure is not None and wanted.figure is not None:
         _draw(figure, found, chosen, wanted.figure)
     if wanted.write is not None:
@@ -178,26 +200,50 @@ def _words(settings: Mapping[str, str]) -> str:
 def _print(found: Sequence[Point], chosen: Point | None) -> None:
     console = Console(highlight=False, markup=False)
     console.print(Text(RAW, "bold red"))
+    needs = ["epsilon\nneeded"] if any(point.needed is not None for point in found) else []
     keys = ["", *(key.replace("windows_", "windows_\n") for key in found[0].settings)]
     rows = [
-        ["*" if point is chosen else "", *point.settings.values(), *_cells(point)]
+        [
+            "*" if point is chosen else "",
+            *point.settings.values(),
+            *_cells(point),
+            *([point.needed or "-"] if needs else []),
+        ]
         for point in found
         if not point.reason
     ]
     figures = ("recall\n%", "true\nkeys", "false\nkeys", "error %\n50/95", "noise %\n50/95", "bias %\n50/95")
     console.print(
-        table(*keys, *figures, "shown\nfrom", "budget\nlasts", rows=rows, words={*keys, "budget\nlasts"}, apart=1)
+        table(
+            *keys, *figures, "shown\nfrom", "budget\nlasts", *needs, rows=rows, words={*keys, "budget\nlasts"}, apart=1
+        )
     )
     for point in found:
         if point.reason:
             console.print(f"not possible: {_words(point.settings)}: {point.reason}")
     if chosen is None:
-        console.print("No setting meets the goal with a budget that lasts a whole period.")
+        console.print("No setting meets the goal (--goal, --error) with a budget that lasts a whole period.")
     elif chosen.shown_from is None:
         console.print(f"Best: {_words(chosen.settings)}. Every key of the list is shown.")
     else:
         users = f"about {chosen.shown_from:,} users in a window to be shown half of the time"
         console.print(f"Best: {_words(chosen.settings)}. An item needs {users}.")
+
+
+def _promise(found: Sequence[Point], view: ViewPlan, recall: float, most_error: float) -> str:
+    """Return the answer to what a recall costs."""
+    asked = f"A recall of {recall:.0%} with a median error of at most {most_error:.0%}"
+    reached = [(parse_exact(point.needed), point) for point in found if point.needed is not None]
+    if not reached:
+        return f"{asked} is out of reach, whatever the ledger promises: errors come from the bounds on users as well."
+    epsilon, point = min(reached, key=lambda one: one[0])
+    ledger = view.ledger
+    settings = f" with {_words(point.settings)}" if point.settings else ""
+    return (
+        f"{asked} needs epsilon {point.needed} per {ledger.periods.words}{settings}; FILE promises "
+        f"{decimal_up(ledger.total.epsilon)}. Then what is released changes the odds that one of {ledger.population} "
+        f"took part by a factor of at most {odds_factor(epsilon)}."
+    )
 
 
 def _cells(point: Point) -> list[str]:

@@ -480,10 +480,12 @@ def _many(number: int, one: str) -> str:
 def unlocked_words(view: ViewPlan, audience: str) -> str:
     """Describe the later levels of an audience, and their cost beyond the start."""
     steps = [f"{view.levels[step.level].name} {format_duration(step.after_ms)}" for step in view.unlocks[audience]]
-    more = _counts_words(view.unlocks_beyond(view.start_level))
+    seen, more = f"{audience} sees {', '.join(steps)} after the end of a window.", view.unlocks_beyond(view.start_level)
+    if not any(more):
+        return f"{seen} That costs nothing more."
     return (
-        f"{audience} sees {', '.join(steps)} after the end of a window. The ledger reserves the cost of all unlocks "
-        f"for every window, {more} more than at the start."
+        f"{seen} The ledger reserves the cost of all unlocks for every window, {_counts_words(more)} more than at the "
+        "start."
     )
 
 
@@ -499,10 +501,10 @@ def sharpening_words(view: ViewPlan) -> str | None:
     if wanted is None:
         return None
     base, level = view.levels[view.planned_level], view.levels[wanted.level]
-    more = _counts_words(view.counts(wanted.level, view.planned_level))
+    cost = view.counts(wanted.level, view.planned_level)
+    more = f"at {_counts_words(cost)} more per window than {base.name}" if any(cost) else "which costs nothing more"
     reserve = f"{exact_text(wanted.reserve)} of the budget and " if wanted.reserve else ""
     return (
         f"Every {format_duration(wanted.every_ms)}, leftover budget of ledger {view.ledger.name} sharpens the newest "
-        f"windows of {wanted.audience} to level {level.name}, at {more} more per window than "
-        f"{base.name}. Reserved: {reserve}the cost of windows to come."
+        f"windows of {wanted.audience} to level {level.name}, {more}. Reserved: {reserve}the cost of windows to come."
     )

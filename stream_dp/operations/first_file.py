@@ -258,7 +258,8 @@ def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: i
         if a.windows_per_user is None
         else f"windows_per_user: {a.windows_per_user}  # of a period: what a user adds to further ones is dropped"
     )
-    fitting = "" if noise == LAPLACE else f"\n    noise: {noise}  # fits a pool: keys are shown from fewer users on"
+    fits = "# in a pool, discrete-gaussian shows keys of fewer users than discrete-laplace"
+    fitting = "" if noise == LAPLACE else f"\n    noise: {noise}  {fits}"
     counted = "" if a.windows_per_user is None else " that a user counts in"
     clock = (
         ", clock: event, idle: 36500d}  # past events: windows follow the times in them\n    retention: 36500d"

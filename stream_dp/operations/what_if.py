@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
 from typing import Any, Literal
 
@@ -23,6 +26,7 @@ from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import Shares, lasts_ms
 from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
+from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.kinds.kind import Showing
 from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel
 from stream_dp.lossless.levels import noise_parameter
@@ -63,6 +67,7 @@ class Point:
         shown_from: users of a key that is shown half of the time in the median window; None: every key is shown.
         lasts_ms: how far into a period the budget of the view reaches.
         period_ms: length of the period.
+        needed: epsilon that the ledger would have to promise for a recall; None: none was asked for, or out of reach.
     """
 
     settings: Mapping[str, str]
@@ -78,6 +83,7 @@ class Point:
     shown_from: int | None = None
     lasts_ms: int | None = None
     period_ms: int | None = None
+    needed: str | None = None
 
     @property
     def lasts(self) -> bool:
@@ -507,18 +513,25 @@ class Subject:
         return view.levels[view.audiences[self.audience]].name
 
 
-def what_if(subject: Subject, columns: EventColumns, grid: Sequence[Mapping[str, str]]) -> Iterator[Point]:
+Counted = dict[object, WindowCounts]
+"""By their windows, counts that several points have in common."""
+
+
+def what_if(
+    subject: Subject, columns: EventColumns, grid: Sequence[Mapping[str, str]], known: Counted | None = None
+) -> Iterator[Point]:
     """Compute the figures of every point, each from a plan as a worker would make it.
 
     Args:
         subject: the view.
         columns: of the view.
         grid: the settings of every point.
+        known: counts that were made before; new ones are added.
 
     Yields:
         A point for each; one that is no valid plan, or has no whole window, has a reason.
     """
-    items, counted = columns.items, dict[object, WindowCounts]()
+    items, counted = columns.items, {} if known is None else known
     for settings in grid:
         try:
             plan = planned(subject, settings)
@@ -539,6 +552,65 @@ def what_if(subject: Subject, columns: EventColumns, grid: Sequence[Mapping[str,
         others = [one for one in plan.views.values() if one.ledger == view.ledger]
         reach = lasts_ms(Shares.of(view.ledger.budget, period, others), period, view)
         yield replace(point, settings=settings, lasts_ms=reach, period_ms=period.length_ms)
+
+
+MOST_OCTAVES, STEPS_OF_OCTAVE = 6, 16
+"""A needed epsilon is looked for up to 2^6 times larger or smaller, in steps of 4 %."""
+_FINE = 1 << 20
+"""Factors are multiples of 1 over this."""
+
+
+def needed_epsilon(
+    subject: Subject, columns: EventColumns, settings: Mapping[str, str], asked: tuple[float, float], known: Counted
+) -> str | None:
+    """Return the epsilon that the ledger would have to promise for a recall; None if none suffices that was tried.
+
+    All epsilons of the view and its ledger are as many times larger or smaller.
+
+    Args:
+        subject: the view.
+        columns: of the view.
+        settings: of a point.
+        asked: the least recall, and the largest median error.
+        known: as in `what_if`.
+    """
+    recall, most_error = asked
+
+    def suffices(step: int) -> bool:
+        try:
+            larger = replace(subject, plan=_scaled(subject, step))
+        except ConfigError:
+            return False
+        (point,) = what_if(larger, columns, [settings], known)
+        found, error = point.recall or 0, math.inf if point.error is None else point.error[0]
+        return point.lasts and found >= recall and error <= most_error
+
+    octave = STEPS_OF_OCTAVE
+    ends = range(0, (MOST_OCTAVES + 1) * octave, octave)
+    if suffices(0):
+        last = next((-step for step in ends[1:] if not suffices(-step)), -ends[-1]) + octave
+    else:
+        last = next((step for step in ends[1:] if suffices(step)), 0)
+        if not last:
+            return None
+    steps = range(last - octave + 1, last)
+    plan = _scaled(subject, steps[0] + bisect_left(steps, True, key=suffices))
+    return decimal_up(plan.views[subject.view].ledger.total.epsilon, 4)
+
+
+def _scaled(subject: Subject, step: int) -> Plan:
+    """Return the plan with all epsilons of the view, its ladder and its ledger larger or smaller.
+
+    Raises:
+        ConfigError: that is no valid configuration.
+    """
+    raw, times = deepcopy(dict(subject.plan.raw)), Fraction(round(2 ** (step / STEPS_OF_OCTAVE) * _FINE), _FINE)
+    view = raw["views"][subject.view]
+    ledger = raw["ledgers"][view["ledger"]]
+    for part in (ledger, ledger.get("zcdp"), view.get("selection"), *raw["ladders"][view["ladder"]]):
+        if part is not None and part.get("epsilon") is not None:
+            part["epsilon"] = str(parse_exact(str(part["epsilon"])) * times)
+    return build_plan(raw, subject.plan.folder)
 
 
 def planned(subject: Subject, settings: Mapping[str, str]) -> Plan:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from stream_dp.config.planner import load_plan
+from tests.support.chosen import ordinarily
 from tests.support.published import Call
 
 SHOP = """\
@@ -61,6 +65,59 @@ def test_the_page_marks_the_best_setting_and_says_that_it_is_raw(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.yaml", "orders.csv", "shop.yaml"]
 
 
+POOLED = (
+    ('epsilon: 4, delta: "1e-5",', 'epsilon: 4, delta: "1e-5", zcdp: {epsilon: "3.9", slack: "1e-6"},'),
+    ("{level: standard, epsilon: 1}", '{level: standard, share: "1"}'),
+)
+
+
+def times_larger(times: Fraction) -> Callable[[re.Match[str]], str]:
+    return lambda one: f'epsilon: "{float(Fraction(one[1]) * times):.6}"'
+
+
+@pytest.mark.parametrize("pooled", ordinarily(1, [False, True]))
+def test_a_needed_epsilon_suffices_for_the_recall_and_one_step_less_does_not(
+    words: tuple[str, ...], call: Call, tmp_path: Path, pooled: bool
+) -> None:
+    text = SHOP
+    for old, new in POOLED if pooled else ():
+        text = text.replace(old, new)
+    (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
+    asked = ("--recall", "0.99", "--error", "1", "--json")
+
+    found = call(*words, *asked)
+
+    (point,) = json.loads(found.out)["points"]
+    needed = Fraction(point["needed"])
+    recalls = []
+    for times in (needed / 4, needed / 4 * Fraction(95, 100)):
+        larger = re.sub(r'epsilon: "?([\d.]+)"?', times_larger(times), text)
+        (tmp_path / "shop.yaml").write_text(larger, encoding="utf-8")
+        (point,) = json.loads(call(*words, "--json").out)["points"]
+        assert point["lasts_ms"] == point["period_ms"]
+        recalls.append(point["recall"])
+    assert recalls[0] >= 0.99 > recalls[1]
+
+
+def test_the_page_says_what_a_recall_costs_or_that_it_is_out_of_reach(
+    words: tuple[str, ...], call: Call, tmp_path: Path
+) -> None:
+    said = call(*words, "--recall", "0.99", "--error", "0.5", "--grid", "items_per_user=1,2")
+    answer = " ".join(said.out.splitlines()[-2:])
+    assert answer.startswith("A recall of 99% with a median error of at most 50% needs epsilon ")
+    assert (
+        "with items_per_user=1; FILE promises 4. Then what is released changes the odds that one of customers" in answer
+    )
+    text = SHOP.replace("kind: histogram", "kind: histogram, noise: discrete-gaussian")  # there is always some noise
+    for old, new in POOLED:
+        text = text.replace(old, new)
+    (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
+    said = call(*words, "--recall", "1", "--error", "0")
+    assert "is out of reach, whatever the ledger promises" in " ".join(said.out.split())
+    said = call(*words, "--recall", "1", "--grid", "epsilon=1,2")
+    assert said.code == 2
+
+
 def test_json_has_every_point_and_reasons(words: tuple[str, ...], call: Call) -> None:
     said = call(*words, "--grid", "epsilon=1,8", "--json", "--goal", "error")
 
@@ -80,7 +137,7 @@ def test_without_a_grid_the_file_is_computed_and_a_goal_may_be_met_by_nothing(
     said = call(*words, "--error", "0", "--write", tmp_path / "best.yaml")
 
     assert said.code == 1
-    assert "No setting meets the goal with a budget that lasts a whole period." in said.out
+    assert "No setting meets the goal (--goal, --error) with a budget that lasts a whole period." in said.out
     assert "no setting meets the goal, so nothing is written" in said.err
     assert not (tmp_path / "best.yaml").exists()
 
