@@ -480,9 +480,21 @@ def propose(
         settings=settings,
         views=tuple(views),
         ledgers=tuple(ledger_changes(before, after, settings, new, situation)),
-        warnings=tuple(words for words in describe(after).warnings if words not in known),
+        warnings=(*_pools(before, after), *(words for words in describe(after).warnings if words not in known)),
         faults=tuple(faults),
     )
+
+
+def _pools(before: Plan, after: Plan) -> Iterator[str]:
+    """Yield warnings of ledgers that get a pool, or lose one."""
+    for name, ledger in after.ledgers.items():
+        former = before.ledgers.get(name)
+        if former is not None and (former.pool is None) != (ledger.pool is None):
+            has, costs = ("no pool", "in rho") if former.pool is None else ("a pool", "without one")
+            yield (
+                f"ledger {name}: a period that has begun has {has}, and refuses what is charged {costs} until it ends. "
+                "Let the change be in effect from the start of a period on (--from)"
+            )
 
 
 def _restarts(before: Plan, after: Plan, situation: Situation) -> Iterator[Fault]:

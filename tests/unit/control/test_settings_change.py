@@ -513,6 +513,18 @@ def test_warnings_are_those_that_the_former_settings_had_not(planner: Planner) -
     assert found.warnings[0].startswith("ledger visitors: budget too small")
 
 
+def test_a_pool_that_comes_or_goes_is_warned_of(planner: Planner) -> None:
+    """Periods that have begun keep what they have, so they refuse the windows that are charged otherwise."""
+    pool = ("period: 10d", 'period: 10d, zcdp: {epsilon: "29", slack: "1e-4"}')
+    come, gone = Desk(planner()).asks(planner(pool)), Desk(planner(pool)).asks(planner())
+    assert come.warnings[0].startswith(
+        "ledger visitors: a period that has begun has no pool, and refuses what is charged"
+    )
+    assert gone.warnings[0].startswith(
+        "ledger visitors: a period that has begun has a pool, and refuses what is charged"
+    )
+
+
 def test_a_boundary_of_a_view_that_is_to_be_is_asked_for_alone(planner: Planner) -> None:
     desk, after = Desk(planner()), planner(("k: 3", "k: 4"))
     assert boundary(after.views["searches"], desk.situation(after)) == TODAY + DAY
