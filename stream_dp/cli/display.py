@@ -150,6 +150,11 @@ def level_words(release: Release) -> str:
     return f"{release.level.name}, {unit} {level_price(release)}, ±{release.noise_interval_95}"
 
 
+def cost_words(cost: PrivacyCost) -> str:
+    """Return what stands for a cost where there is little room: its epsilon, or its rho if it has some."""
+    return f"rho {spent(cost.rho)}" if cost.rho else spent(cost.epsilon)
+
+
 def level_price(release: Release) -> str:
     """Return the cost of the counts of a release: epsilon, or rho where there is none."""
     return spent(release.level.epsilon or release.level.rho or Amount.up(Fraction(0)))

@@ -22,6 +22,7 @@ from stream_dp.cli.display import (
     STYLE,
     Bars,
     Row,
+    cost_words,
     count_words,
     full_width,
     level_price,
@@ -29,7 +30,6 @@ from stream_dp.cli.display import (
     price,
     printable,
     rest,
-    spent,
 )
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError
@@ -251,7 +251,9 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True)
     for heading in ("window", "revision", "level"):
         table.add_column(heading, no_wrap=heading == "window", overflow="fold")
-    for heading in ("epsilon", "95 %", "shown", "period total"):
+    releases = [seen.release for seen in windows.values() if seen.release is not None]
+    unit = "rho" if any(release.level.epsilon is None for release in releases) else "epsilon"
+    for heading in (unit, "95 %", "shown", "period total"):
         table.add_column(heading, justify="right", overflow="fold")
     for start in sorted(windows, reverse=True)[:WINDOW_ROWS]:
         seen, style = windows[start], "bold" if start == chosen else ""
@@ -263,7 +265,7 @@ def _list(windows: dict[int, Seen], chosen: int) -> Table:
         revision = Text(f"{release.revision}, sharper", SHARPER) if is_sharper else Text(str(release.revision))
         refused = (", sharper one refused", "red") if seen.refusal is not None else ""
         noise = (level_price(release), f"±{release.noise_interval_95}")
-        shown, total = str(len(release.items)), spent(release.privacy.period.epsilon)
+        shown, total = str(len(release.items)), cost_words(release.privacy.period)
         level = Text.assemble(release.level.name, refused)
         table.add_row(moment(start), revision, level, *noise, shown, total, style=style)
     return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
@@ -24,13 +24,15 @@ from stream_dp.config.yaml_data import Data, join
 from stream_dp.errors import Fault
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.fields import check_topic
+from stream_dp.kinds.kind import KindPlan
+from stream_dp.kinds.public_lists import PUBLIC, ReleaseSettings
 from stream_dp.windows.durations import CalendarUnit, format_duration, format_time
 from stream_dp.windows.events import clash
 from stream_dp.windows.shapes import asked_shape
 from stream_dp.windows.shapes.shape import Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 
-PUBLIC, DEAD_LETTERS = "releases", "dead-letters"
+DEAD_LETTERS = "dead-letters"
 """Part behind the application's id in the names of the topics that others read."""
 KAFKA_PREFIX = "__"
 OWNERS_TOPIC = "stream-dp-owners"
@@ -81,19 +83,43 @@ def dead_letter_topic(sections: Sections, name: str, source: SourceConfig) -> st
     return source.dead_letter_topic or f"{sections.id or ''}.{DEAD_LETTERS}.{name}"
 
 
-def list_topic_faults(sections: Sections, path: str, topics: Iterable[str]) -> Iterator[Fault]:
-    """Faults of topics that hold public lists: they are nobody else's, and not full of events.
+def list_faults(sections: Sections, path: str, view: str, kind: KindPlan) -> Iterator[Fault]:
+    """Faults of lists that are made of releases, or stand in topics: these are nobody else's, and have no events.
 
     Args:
         sections: the configuration.
         path: of the view that needs them.
-        topics: the topics.
+        view: its name.
+        kind: its plan.
     """
-    for topic in topics:
+    if kind.made_of is not None:
+        yield from _made_of_faults(sections, path, view, kind.made_of)
+        return
+    for topic in kind.topics:
         yield from _reserved(sections, path, topic)
         for name, source in sections.sources.items():
             if topic in {source.topic, dead_letter_topic(sections, name, source)}:
                 yield Fault(path, f"{topic!r} is a topic of source {name!r}: its records are no public list")
+
+
+def _made_of_faults(sections: Sections, path: str, view: str, made_of: ReleaseSettings) -> Iterator[Fault]:
+    other, where = sections.views.get(made_of.view), f"{path}.catalogue"
+    names = sections.names("views") or ()
+    if made_of.view not in names:
+        yield Fault(where, f"no view is named {made_of.view!r}; {unknown(made_of.view, names)}")
+    elif made_of.view == view:
+        yield Fault(where, "a view has no list of its own keys; take a histogram, and name that")
+    elif other is not None:
+        if isinstance(getattr(other, "catalogue", None), ReleaseSettings):
+            yield Fault(
+                where, f"the list of view {made_of.view!r} is made of releases itself; name one that finds keys"
+            )
+        if not KINDS[other.kind].names_keys:
+            yield Fault(where, f"a {other.kind} shows no keys; name a view that does")
+        if made_of.audience not in (known := readers(sections, other)):
+            yield Fault(
+                where, f"audience {made_of.audience!r} does not read view {made_of.view!r}; {', '.join(known)} do"
+            )
 
 
 def _sources(sections: Sections) -> Iterator[Fault]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from stream_dp.config.crosschecks import (
     dead_letter_topic,
     given_shares,
     ladder_faults,
-    list_topic_faults,
+    list_faults,
     readers,
     shape_of,
     unlock_faults,
@@ -57,6 +58,7 @@ from stream_dp.kinds.sealing import (
     noise_levels,
     table_rho,
 )
+from stream_dp.lossless.gaussian import SMALLEST_STEP
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, Slots, format_duration
 
 AFFORDED_DIGITS = 6
@@ -144,7 +146,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         with _faults_below(join("views", name), found):
             if (made := _planned(sections, name, ledgers, planned.values(), folder)) is not None:
                 planned[name] = made
-                found += list_topic_faults(sections, join("views", name), made.kind.topics)
+                found += list_faults(sections, join("views", name), name, made.kind)
     unset = {fault.path for fault in sections.unset}
     found = [*sections.unset, *(fault for fault in found if fault.path not in unset)]
     config = sections.config
@@ -214,7 +216,14 @@ def _planned(
 
     def plan_kind(full: Fraction = Fraction(1)) -> KindPlan:
         ladder = [(level.level, level.size * full) for level in levels]
-        basis = ViewBasis(ladder, view.items_per_user, folder, window.shape.totals, gaussian=view.noise == GAUSSIAN)
+        basis = ViewBasis(
+            ladder,
+            view.items_per_user,
+            folder,
+            window.shape.totals,
+            gaussian=view.noise == GAUSSIAN,
+            application=sections.id or "",
+        )
         return KINDS[view.kind].plan(view, basis)
 
     if view.noise == GAUSSIAN and ledger.pool is None:
@@ -229,9 +238,8 @@ def _planned(
         start = max(starts.values())
         taken = sorted({start, *(one.level for some in unlocks.values() for one in some if one.level > start)})
         gaussian = view.noise == GAUSSIAN
-        sizes = [levels[at].size for at in ([-1] if gaussian else taken)]
-        first = _afforded(ledger, each, sizes, view.items_per_user, gaussian=gaussian)
-        kind = plan_kind(first)  # what is asked of it here stays the same
+        sizes = [level.size for level in levels] if gaussian else [levels[at].size for at in taken]
+        kind = _trial(plan_kind, _afforded(ledger, each, sizes, view.items_per_user, gaussian=gaussian))
         affords = _afforded(ledger, each, sizes, kind.sensitivity, kind, gaussian=gaussian)
         kind = plan_kind(affords)
     else:
@@ -265,6 +273,21 @@ def _planned(
     _check_panes(view, planned.kind)
     _check_affordable(planned, given_shares(sections, view.ledger))
     return replace(planned, fingerprint=fingerprint(planned, sections.id or ""))
+
+
+def _trial(plan_kind: Callable[[Fraction], KindPlan], size: Fraction) -> KindPlan:
+    """Return a plan for what is the same whatever the noise: what keys cost, and how many counts a user moves.
+
+    Raises:
+        ConfigError: there is none near a size, for another reason than the size.
+    """
+    faults = []
+    for times in (0, -2, 2, -4, 4, -6, 6, -8, -10):
+        try:
+            return plan_kind(size * Fraction(2) ** times)
+        except ConfigError as error:
+            faults.append(error)
+    raise faults[0]
 
 
 def _each_window(
@@ -311,7 +334,7 @@ def _afforded(
             together than the last of them alone.
         moved: how many counts a user moves, each by one.
         kind: says what showing the keys costs, and how noise is charged; None: nothing, as usual.
-        gaussian: whether the noise is; then the one size is that of the finest level, which is paid for.
+        gaussian: whether the noise is; then the sizes are those of all levels, and the last is paid for.
 
     Raises:
         ConfigError: nothing is left for the counts.
@@ -321,14 +344,17 @@ def _afforded(
         if kind is not None and isinstance(kind.levels[0], TableLevel):
             return table_rho(epsilon) <= rest.rho
         if gaussian:
-            one = Fraction(epsilon * sizes[0], moved)
-            small = one < COARSEST or gaussian_rho(Fraction(1, one**2), moved, Fraction(0)) <= rest.rho
-            return one <= GAUSSIAN_FINEST and small
+            variances = [Fraction(moved, epsilon * size) ** 2 for size in sizes]
+            apart = all(coarse - fine >= SMALLEST_STEP for coarse, fine in pairwise(variances))
+            one = Fraction(epsilon * sizes[-1], moved)
+            small = one < COARSEST or gaussian_rho(variances[-1], moved, shown) <= rest.rho
+            return one <= GAUSSIAN_FINEST and apart and small
         if epsilon * min(sizes) < COARSEST * moved or epsilon > FINEST * moved:
             return epsilon <= FINEST * moved
-        whole, first, *later = noise_levels([("", epsilon * size) for size in (Fraction(1), *sizes)], moved)
+        whole, first, *later = noise_levels([("", epsilon * size) for size in (Fraction(1), *sizes)], moved, shown)
         return max(whole.rho, first.rho + sum(level.step_rho for level in later)) <= rest.rho
 
+    shown = Fraction(0) if kind is None else kind.shown
     keys = Cost.ZERO if kind is None else kind.keys_at_worst(pooled=ledger.pool is not None)
     rest = each.most(keys) - keys
     found = largest(within) if ledger.pool is not None else min(rest.epsilon, FINEST * moved)

@@ -12,10 +12,10 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from stream_dp.config.crosschecks import PUBLIC
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StreamDPError
 from stream_dp.gateway.boards import Board, Boards
+from stream_dp.kinds.public_lists import PUBLIC
 from stream_dp.runtime.kafka.client import Client
 
 LIST_SECONDS = 30.0

@@ -2,8 +2,8 @@
 
 The list is public and made without the data, so no key has to be discovered: there is no threshold and no delta, and
 keys that nobody had stand there with their noise (specs/lossless 6.4). Top lists, gaps and shares follow from the
-counts free of cost. The list is written in the configuration, in a file beside it, in a compacted topic, or is a range
-of numbers; the record names the version it was made from.
+counts free of cost. The list is written in the configuration, in a file beside it, in a compacted topic, is a range
+of numbers, or has the keys that another view has shown; the record names the version it was made from.
 
 With `strict` a window takes the same random bits and steps whatever its counts are; such noise cannot be refined later,
 so there is one level (specs/finite 2.6).
@@ -23,7 +23,7 @@ from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, Showing, ViewBasis, largest_first
-from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
+from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, ReleaseSettings, placed, release_topic
 from stream_dp.kinds.sealing import (
     SealedTable,
     Sealing,
@@ -166,11 +166,24 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
         ConfigError: a level's epsilon is out of bounds, the list cannot be used, or a strict ladder has more than one
             level.
     """
-    listed, topics = placed(settings.catalogue, basis.folder)
+    made_of = None
+    if isinstance(settings.catalogue, ReleaseSettings) and settings.strict is None:
+        made_of, listed = settings.catalogue, None
+        topics: tuple[str, ...] = (release_topic(basis.application, made_of.view, made_of.audience),)
+    else:
+        listed, topics = placed(settings.catalogue, basis.folder)
     sensitivity = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
     if settings.strict is None:
         levels = basis.levels(sensitivity)
-        return CataloguePlan(levels=levels, sensitivity=sensitivity, listed=listed, topics=topics)
+        fewest = 1 if made_of is None else 0
+        return CataloguePlan(
+            levels=levels,
+            sensitivity=sensitivity,
+            listed=listed,
+            topics=topics,
+            made_of=made_of,
+            fewest_keys=fewest,
+        )
     bits = settings.strict.largest_count.bit_length()
     level = table_level(basis.ladder, sensitivity, count_bits=bits, uniform_bits=UNIFORM_BITS)
     return StrictCataloguePlan(

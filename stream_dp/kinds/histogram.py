@@ -79,6 +79,11 @@ class HistogramPlan(KindPlan):
     name = "histogram"
 
     @property
+    def shown(self) -> Fraction:
+        """Delta, shared out over a user's items."""
+        return self.delta * Fraction(1, self.sensitivity)
+
+    @property
     def identity(self) -> Sequence[object]:
         """Delta and the minimum counts."""
         return [str(self.delta), list(self.minimum_counts)]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
 from stream_dp.kinds.fields import Section
-from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, check_keys
+from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, ReleaseSettings, check_keys
 from stream_dp.kinds.sealing import Ladder, NoiseLevel, SealedTable, Sealing, levels_of, read_counts
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
@@ -36,6 +36,7 @@ class ViewBasis:
         folder: what files named in the configuration are relative to.
         panes: over how many panes these bounds hold together.
         gaussian: whether counts have discrete Gaussian noise, which needs a pool.
+        application: the id of the application, which names the topics of its releases.
     """
 
     ladder: Ladder
@@ -43,6 +44,7 @@ class ViewBasis:
     folder: Path
     panes: int = 1
     gaussian: bool = False
+    application: str = ""
 
     def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
         """The noise of every level; arguments and errors as of `sealing.levels_of`."""
@@ -95,6 +97,7 @@ class KindPlan(ABC):
         levels: the ladder with its noise, coarse to fine.
         sensitivity: how many published counts one user moves, each by one (specs/lossless 1.2).
         topics: topics that hold public lists of keys which sealing needs.
+        made_of: the releases that such a list is made of; None where the keys of records are its keys.
         fewest_keys: number of keys that a public list must have.
         undivided: why a window is not what the panes that it is made of show together; empty where it is.
     """
@@ -102,9 +105,15 @@ class KindPlan(ABC):
     levels: tuple[NoiseLevel, ...]
     sensitivity: int
     topics: tuple[str, ...] = ()
+    made_of: ReleaseSettings | None = None
     fewest_keys: int = 1
     name: ClassVar[str]
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
+
+    @property
+    def shown(self) -> Fraction:
+        """The chance that a key that only one user has is shown at any level; 0 where keys are public or chosen."""
+        return Fraction(0)
 
     @property
     def made_up_keys(self) -> int | None:
@@ -267,7 +276,8 @@ class ListedPlan(KindPlan):
     @property
     def list_identity(self) -> Sequence[object]:
         """Where the list stands, and its version where that may not change."""
-        return [None if self.listed is None else self.listed.version, *self.topics]
+        kept = [] if self.made_of is None else [self.made_of.keep]
+        return [None if self.listed is None else self.listed.version, *self.topics, *kept]
 
     def domain(self, lists: Mapping[str, KeyList]) -> PublicKeys:
         """The list."""
@@ -281,6 +291,13 @@ class ListedPlan(KindPlan):
     @property
     def list_in_words(self) -> str:
         """Size of the list, or the place where it is."""
+        if self.made_of is not None:
+            made = self.made_of
+            return (
+                f"The list has the keys that audience {made.audience} was shown of view {made.view} in its newest "
+                f"{made.keep} released windows. It is empty until there is one. A changed list is in effect from the "
+                "next window on."
+            )
         if self.listed is None:
             return f"The list is in topic {self.topics[0]}; a changed one is in effect from the next window on."
         return f"The list has {self.listed.size} keys, version {self.listed.version}."
@@ -302,9 +319,11 @@ class Kind:
         settings: what it adds to the configuration of a view.
         plan: makes the plan of a view. Raises ConfigError with every fault, paths relative to the view.
         running: whether a total since the start of a window is released at the end of each of its panes.
+        names_keys: whether records list keys.
     """
 
     name: str
     settings: type[Section]
     plan: Callable[[Any, ViewBasis], KindPlan]
     running: bool = False
+    names_keys: bool = True

@@ -131,4 +131,4 @@ def plan_lookup(settings: LookupSettings, basis: ViewBasis) -> LookupPlan:
     return LookupPlan(levels=(level,), sensitivity=moved, compact=compact, absent_mean=mean_absolute(level.table, 0))
 
 
-LOOKUP = Kind("lookup", LookupSettings, plan_lookup)
+LOOKUP = Kind("lookup", LookupSettings, plan_lookup, names_keys=False)

@@ -1,4 +1,4 @@
-"""Public lists of keys: in the configuration, in a file beside it, in a compacted topic, or a range of numbers.
+"""Public lists of keys: in the configuration, in a file beside it, in a topic, a range of numbers, or made of releases.
 
 And the counts of the keys of one, for kinds that select some.
 """
@@ -29,6 +29,19 @@ VERSION_BYTES = 8
 
 LEFT_OUT = "Values that are not on the list are left out; a metric of the worker counts them."
 """Of keys that are not on the list."""
+
+PUBLIC = "releases"
+"""Part behind the application's id in the names of the topics of releases."""
+
+
+def release_topic(application: str, view: str, audience: str) -> str:
+    """Return the public topic of a view and audience."""
+    return f"{application}.{PUBLIC}.{view}.{audience}"
+
+
+OF_RELEASES = "a list that is made of releases is empty at first"
+DEFAULT_KEEP, MOST_KEEP = 4, 1000
+"""Windows whose keys a list that is made of releases has."""
 
 Counts = Mapping[str, int]
 """Exact counts by key: how many users had the key in a window, within their bounds."""
@@ -167,6 +180,21 @@ class TopicSettings(Section):
     topic: Topic
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseSettings:
+    """A list of the keys that an audience was shown of a view, written `{from: pages, audience: public, keep: 4}`.
+
+    Attributes:
+        view: the view.
+        audience: the audience.
+        keep: the newest so many windows count.
+    """
+
+    view: str
+    audience: str
+    keep: int
+
+
 class NumberSettings(Section):
     """A list of the whole numbers of a range, written `{numbers: {from: 1, to: 9}}`."""
 
@@ -175,13 +203,13 @@ class NumberSettings(Section):
 
 WrittenList = list[str] | FileSettings | NumberSettings
 """A list that does not change while a view has state."""
-ListSettings = WrittenList | TopicSettings
+ListSettings = WrittenList | TopicSettings | ReleaseSettings
 """Place of a list."""
 
 
 def _settings(value: object) -> ListSettings:
     match value:
-        case FileSettings() | TopicSettings() | NumberSettings():
+        case FileSettings() | TopicSettings() | NumberSettings() | ReleaseSettings():
             return value
         case {"file": str(file), **rest} if file and not rest:
             return FileSettings(file=file)
@@ -191,9 +219,17 @@ def _settings(value: object) -> ListSettings:
             if isinstance(first, bool) or isinstance(last, bool) or not 0 <= first <= last <= LARGEST_NUMBER:
                 raise ValueError(f"numbers go from one of 0 to {LARGEST_NUMBER} to one that is not smaller")
             return NumberSettings(numbers=NumberRange(first, last))
+        case {"from": str(view), "audience": str(audience), **rest} if view and audience and rest.keys() <= {"keep"}:
+            keep = rest.get("keep", DEFAULT_KEEP)
+            if isinstance(keep, bool) or not isinstance(keep, int) or not 1 <= keep <= MOST_KEEP:
+                raise ValueError(f"keep is a number of windows from 1 to {MOST_KEEP}")
+            return ReleaseSettings(view, audience, keep)
         case [*keys] if keys and all(isinstance(key, str) and key for key in keys):
             return [str(key) for key in keys]
-    raise ValueError('write a list of keys, {file: "keys.txt"}, {topic: name} or {numbers: {from: 1, to: 9}}')
+    raise ValueError(
+        'write a list of keys, {file: "keys.txt"}, {topic: name}, {numbers: {from: 1, to: 9}} or '
+        "{from: VIEW, audience: NAME, keep: 4}"
+    )
 
 
 ListField = Annotated[ListSettings, PlainValidator(_settings)]
@@ -213,6 +249,8 @@ def placed(
     Raises:
         ConfigError: the list cannot be used; paths are relative to the view.
     """
+    if isinstance(settings, ReleaseSettings):
+        raise ConfigError([Fault("catalogue", f"{OF_RELEASES}: only a catalogue without strict may have one")])
     if isinstance(settings, TopicSettings):
         return None, (settings.topic,)
     listed = _loaded(settings, folder, most_numbers)
@@ -232,8 +270,9 @@ def fixed_list(settings: ListSettings, folder: Path, why: str) -> PublicKeys:
     Raises:
         ConfigError: the list stands in a topic, or cannot be used.
     """
-    if isinstance(settings, TopicSettings):
-        message = f"a list in a topic may change{why}: write it here, or name a file"
+    if isinstance(settings, TopicSettings | ReleaseSettings):
+        place = "in a topic" if isinstance(settings, TopicSettings) else "that is made of releases"
+        message = f"a list {place} may change{why}: write it here, or name a file"
         raise ConfigError([Fault("catalogue", message)])
     return _loaded(settings, folder, MOST_KEYS)
 

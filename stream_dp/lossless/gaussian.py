@@ -35,7 +35,7 @@ _TWICE_SQUARED_PI = Fraction(197392, 10_000)
 _FINEST_PARTS = 2000
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _tails(variance: Fraction, precision: int) -> tuple[Sequence[int], Sequence[int]]:
     """Enclose 2^precision P(|Z| >= k) for k = 0, 1, ... up to the first (0, 1), which bounds all behind it as well.
 
@@ -67,7 +67,7 @@ def _enclosed(variance: Fraction, k: int, precision: int) -> tuple[int, int]:
     return (lower[k], upper[k]) if k < len(lower) else (0, 1)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def _magnitudes(variance: Fraction) -> Staircase:
     """The steps P(|Z| >= 1) > P(|Z| >= 2) > ...: so many as lie above a uniform number are |Z|."""
     if not 0 < variance <= LARGEST_VARIANCE:

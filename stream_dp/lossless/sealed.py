@@ -159,6 +159,8 @@ def read_gaussian(
     """
     if len(digest) != DIGEST_BYTES:
         raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    if not levels:
+        return []
     columns = {len(steps): np.array(list(fine.values()), np.int64)}
     for above, variance in enumerate(reversed(steps[min(levels) :])):
         streams = AddressedWords(noise.prf_key, noise.name, digest, _STEP_TAG + above.to_bytes(4, "big"))

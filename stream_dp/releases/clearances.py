@@ -272,7 +272,8 @@ class Clearances:
         if asks is not None and asks.slot_ms is not None and row.level(audience) < level:
             return SharpeningRequest(view, start_ms, audience, level, asks.slot_ms, asks.number)
         lacks = has < level and (has < 0 or grant is not None)
-        if lacks and (level <= row.finest or not view.window.pays(start_ms)):
+        is_free = not any(view.counts(level, row.finest)) or not view.window.pays(start_ms)
+        if lacks and is_free:
             return SharpeningRequest(view, start_ms, audience, level, slot_ms)
         has = min(has, self.most(view, audience, start_ms))
         if row.level(audience) < has:

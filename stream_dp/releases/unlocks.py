@@ -270,6 +270,8 @@ class Leftover(_ByTime[_Run]):
         """Return True if a window can be sharpened out of what nobody needs."""
         view, level = run.view, max(row.finest, run.plan.level)
         more = view.counts(level, row.finest)
+        if not any(more):
+            return True
         kept = self._state.accounts.plan(view, start).budget * run.plan.reserve
         kept += self._together({at: cost for at, cost in pending.items() if at != (view.name, start)})
         kept = sum((self._to_come(other, period) for other in self._sharing(view)), kept)

@@ -36,7 +36,8 @@ function effect({view, before, after, direction, difference, noise_interval_95: 
   if (direction === 'same') return `${view}: stays at ${after}.`;
   const steps = `${view}: ${before} (${noise(half.before)}) → ${after} (${noise(half.after)}).`;
   if (direction === 'coarser') return `${steps} What was published stays, and becomes no finer.`;
-  return `${steps} A window costs up to epsilon ${difference} more, unless another audience has it as fine already.`;
+  if (Number(difference) === 0) return `${steps} That costs nothing more.`;
+  return `${steps} A window costs up to ${difference} more, unless another audience has it as fine already.`;
 }
 
 const field = (label, input) => h('label', {class: 'field'}, label, input);

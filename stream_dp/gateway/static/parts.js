@@ -2,7 +2,7 @@
 import {button, card, h, muted} from './dom.js';
 import {allOverlap, changes, comparable, missed} from './model.js';
 import {ticks} from './series.js';
-import {epsilon, factor, full, length, list, moment, num, span, words} from './words.js';
+import {epsilon, factor, full, inDelta, inEpsilon, length, list, moment, num, span, words} from './words.js';
 
 const SAYS = {
   histogram: unit => `How many ${unit} had each key. Keys that only few had are hidden.`,
@@ -158,7 +158,7 @@ export function refusal(one, {windows, go}) {
   const kept = release && h('p', {}, h('strong', {}, 'Nothing was taken back. '), `What you see stays as it is: level ${release.level.name}, each count ±${num(release.noise_interval_95)}.`);
   return card(release ? 'A more precise version was refused' : lost ? 'This window was lost' : 'This window was refused',
     lost ? h('p', {}, 'Counts were lost by a failure of the system; they will not come back.')
-      : h('p', {}, `The privacy budget of “${ledger.population}” for ${span(period)} does not cover it. It asked for ${epsilon(requested)}. `
+      : h('p', {}, `The privacy budget of “${ledger.population}” for ${span(period)} does not cover it. It asked for ${epsilon(requested, ledger.zcdp)}. `
         + `All releases of that period together may cost one of them at most ${epsilon(ledger.budget)}.`),
     kept, !release && h('p', {}, `Nothing was published.${lost ? '' : ` A new budget begins with the next period, on ${full(period.end)}.`} This says nothing about how much there was.`),
     muted(`Asked for: level ${why.level.name}.${one.refused ? ` Decided ${moment(one.refused)}.` : ''}`),
@@ -178,11 +178,12 @@ export function changed(windows, one, unit) {
 
 export function loss(one, save) {
   const {privacy, ledger, level} = one.release, period = {start: ledger.period.start_ms, end: ledger.period.end_ms};
-  const part = Math.min(1, Number(privacy.period.epsilon.decimal) / Number(ledger.budget.epsilon.decimal)), delta = Number(privacy.window.delta.decimal);
-  const says = `Your releases of ${span(period)}: ${epsilon(privacy.period)}. All readers together: at most ${epsilon(ledger.budget)}.`;
+  const pool = ledger.zcdp, delta = inDelta(privacy.window, pool);
+  const part = Math.min(1, inEpsilon(privacy.period, pool) / Number(ledger.budget.epsilon.decimal));
+  const says = `Your releases of ${span(period)}: ${epsilon(privacy.period, pool)}. All readers together: at most ${epsilon(ledger.budget)}.`;
   return card('What this reveals about one of them', h('div', {class: 'meter', role: 'img', 'aria-label': says}, h('i', {css: {width: `${part * 100}%`}})), h('p', {}, says),
-    h('p', {}, `This window alone: ${epsilon(privacy.window)}. With or without the data of one of them, whatever you see in this window would be at most ${factor(privacy.window)} times as likely`,
-      delta > 0 && `, but for a chance of ${privacy.window.delta.decimal}`, '. The smaller ε, the less is revealed.'),
+    h('p', {}, `This window alone: ${epsilon(privacy.window, pool)}. With or without the data of one of them, whatever you see in this window would be at most ${factor(privacy.window, pool)} times as likely`,
+      delta > 0 && `, but for a chance of ${delta.toPrecision(3)}`, '. The smaller ε, the less is revealed.'),
     muted(`Protected: ${ledger.population}. Level ${level.name}.`),
     h('div', {class: 'opts'}, button('Download CSV', () => save('text/csv', 'csv'), {id: 'csv'}), button('Download JSON', () => save('application/json', 'json'), {id: 'json'})));
 }

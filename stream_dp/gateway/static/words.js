@@ -51,11 +51,19 @@ export function list(names, most = 6) {
   return some.length < 2 ? some.join('') : `${some.slice(0, -1).join(', ')} and ${some.at(-1)}`;
 }
 
-export const epsilon = cost => `ε\u00a0${cost.epsilon.decimal}`;
+// Epsilon of a cost: rho is worth so much at the slack of the ledger's pool, which then counts as delta.
+export function inEpsilon(cost, pool) {
+  const rho = pool && cost.rho ? Number(cost.rho.decimal) : 0;
+  return Number(cost.epsilon.decimal) + rho + 2 * Math.sqrt(rho * Math.log(1 / Number(pool?.slack.decimal ?? 1)));
+}
+
+export const inDelta = (cost, pool) => Number(cost.delta.decimal) + (pool && cost.rho ? Number(pool.slack.decimal) : 0);
+
+export const epsilon = (cost, pool = null) => `ε\u00a0${pool && cost.rho ? Math.ceil(inEpsilon(cost, pool) * 1000) / 1000 : cost.epsilon.decimal}`;
 
 // What an epsilon means, for the eye: rounded up.
-export function factor(cost) {
-  const f = Math.exp(Number(cost.epsilon.decimal));
+export function factor(cost, pool = null) {
+  const f = Math.exp(inEpsilon(cost, pool));
   return f < 10 ? (Math.ceil(f * 100) / 100).toString() : num(Math.ceil(f));
 }
 

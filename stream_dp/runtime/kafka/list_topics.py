@@ -1,4 +1,4 @@
-"""Public lists of keys that stand in compacted topics: read when a worker starts, and followed while it runs.
+"""Public lists of keys that stand in a topic, or follow from releases in one: read when a worker starts, and followed.
 
 A window is made with the list that the worker which seals it had read when the window closed, by the time of the tick
 that closed it; a worker that began to read later goes by the list that it began with. So one window has one list, and
@@ -11,15 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Self
 
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
-from stream_dp.kinds.public_lists import KeyList
+from stream_dp.kinds.public_lists import MOST_KEEP, KeyList
+from stream_dp.records.codec import parse
+from stream_dp.records.history import Joiner
+from stream_dp.records.models import Release
 from stream_dp.runtime.kafka.client import Client, TopicState
 
 log = logging.getLogger("stream_dp.worker")
@@ -31,12 +35,69 @@ ListsByTopic = Mapping[str, KeyList]
 
 
 @dataclass(slots=True)
+class _Listed:
+    """The keys of the records of a topic, those that have a value."""
+
+    _keys: set[bytes] = field(default_factory=set)
+
+    def forked(self) -> Self:
+        """Return a copy, which may be thrown away if not all can be read."""
+        return type(self)(set(self._keys))
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """Add a record."""
+        if key is not None:
+            (self._keys.discard if value is None else self._keys.add)(key)
+
+    def keys(self, _keep: int) -> Iterable[str]:
+        """Return the keys.
+
+        Raises:
+            UnicodeDecodeError: one is no text.
+        """
+        return [key.decode() for key in self._keys]
+
+
+@dataclass(slots=True)
+class _Shown:
+    """The keys that the releases of a topic show, by window; of a window those of the newest revision that was read."""
+
+    _windows: dict[tuple[int, int], tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    """By end and start of a window, the revision and its keys."""
+    _joiner: Joiner = field(default_factory=Joiner)
+
+    def forked(self) -> Self:
+        """Return this one: nothing changes where records are read again."""
+        return self
+
+    def take(self, _key: bytes | None, value: bytes | None) -> None:
+        """Add a record; what is deleted once its window has expired was shown all the same."""
+        record = None if value is None else self._joiner.take(parse(value))
+        if isinstance(record, Release):
+            window = record.window.end_ms, record.window.start_ms
+            if record.revision > self._windows.get(window, (0, ()))[0]:
+                self._windows[window] = record.revision, tuple(entry.item for entry in record.items)
+            for old in sorted(self._windows)[:-MOST_KEEP]:
+                del self._windows[old]
+
+    def keys(self, keep: int) -> Iterable[str]:
+        """Return the keys of the newest windows."""
+        return {key for window in sorted(self._windows)[-keep:] for key in self._windows[window][1]}
+
+
+@dataclass(slots=True)
 class ListTopic:
-    """A topic with a list, as far as it was read: a record's key is on the list, unless the record has no value."""
+    """A topic that a list stands in or follows from, as far as it was read.
+
+    Attributes:
+        name: of the topic.
+        of_releases: whether its records are releases; else their keys are the list.
+    """
 
     name: str
+    of_releases: bool = False
     _id: str = ""
-    _keys: set[bytes] = field(default_factory=set)
+    _content: _Listed | _Shown | None = None
     _read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     async def read_on(self, client: Client, state: TopicState) -> bool:
@@ -54,24 +115,27 @@ class ListTopic:
         since = {} if anew else self._read_to
         if ends == since:
             return False
-        keys = set[bytes]() if anew else set(self._keys)
+        fresh = _Shown() if self.of_releases else _Listed()
+        content = fresh if anew or self._content is None else self._content.forked()
         read_to = dict(ends)
         async for record in client.follow([self.name], until_end=True, since=since):
             place = TopicPartition(record.topic, record.partition)
             read_to[place] = max(read_to.get(place, 0), record.offset + 1)
-            if record.key is not None:
-                (keys.discard if record.value is None else keys.add)(record.key)
-        self._id, self._keys, self._read_to = state.id, keys, read_to
+            content.take(record.key, record.value)
+        self._id, self._content, self._read_to = state.id, content, read_to
         return True
 
-    def listed(self) -> KeyList:
+    def listed(self, keep: int = 0) -> KeyList:
         """The list.
+
+        Args:
+            keep: of a list that follows from releases, how many windows count.
 
         Raises:
             ConfigError: a key is no text.
         """
         try:
-            return KeyList.of([key.decode() for key in self._keys])
+            return KeyList.of(() if self._content is None else self._content.keys(keep))
         except UnicodeDecodeError:
             raise ConfigError(f"topic {self.name} holds a key that is not text in UTF-8") from None
 
@@ -129,7 +193,11 @@ async def read_lists(plan: Plan, client: Client) -> tuple[Lists, list[Fault]]:
         The lists; and the faults: a topic is missing, holds a key that is no text, or a view cannot use it.
     """
     needed = [view for view in plan.views.values() if view.kind.topics]
-    topics = {topic: ListTopic(topic) for view in needed for topic in view.kind.topics}
+    topics = {
+        topic: ListTopic(topic, of_releases=view.kind.made_of is not None)
+        for view in needed
+        for topic in view.kind.topics
+    }
     present = await client.describe(topics) if topics else {}
     for name, state in present.items():
         await topics[name].read_on(client, state)
@@ -156,7 +224,8 @@ def _usable(view: ViewPlan, topics: Mapping[str, ListTopic]) -> ListsByTopic:
     Raises:
         ConfigError: they cannot be used.
     """
-    lists = {topic: topics[topic].listed() for topic in view.kind.topics}
+    keep = 0 if view.kind.made_of is None else view.kind.made_of.keep
+    lists = {topic: topics[topic].listed(keep) for topic in view.kind.topics}
     view.kind.check_lists(lists)
     return lists
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from stream_dp.config.crosschecks import OWNERS_TOPIC, PUBLIC
+from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.file_schema import TopicsConfig
 from stream_dp.config.plan import LedgerPlan, Plan, SourcePlan
+from stream_dp.kinds.public_lists import release_topic
 from stream_dp.windows.encoding import BROKER_BYTES, moment, text
 
 COUNTS, MERGES, RELEASES = "counts", "merges", "releases"
@@ -88,7 +89,7 @@ class Topics:
 
     def release(self, view: str, audience: str) -> str:
         """The public topic of one view and audience."""
-        return f"{self.app}.{PUBLIC}.{view}.{audience}"
+        return release_topic(self.app, view, audience)
 
     def source(self, source: SourcePlan) -> TopicSpec:
         """The topic of a source, where it has to be created."""

@@ -23,6 +23,7 @@ SHARES = (
     '[{level: coarse, share: "1/8"}, {level: middle, share: "1/4"}, {level: fine, share: "1/2"}]',
 )
 GAUSSIAN = ("kind: histogram\n", "kind: histogram\n    noise: discrete-gaussian\n")
+TOPS = ("kind: topk\n", "kind: topk\n    noise: discrete-gaussian\n")
 THREE_ITEMS = ("    items_per_user: 1\n", "    items_per_user: 3\n")
 SMALL_POOL = (POOL[0], POOL[1].replace("period: 4s", "period: 400s").replace('"39"', '"4"'))
 
@@ -72,6 +73,38 @@ def test_shares_are_of_the_largest_size_that_the_pool_pays_for_in_every_window(i
     finest = view.affords / 2
     assert view.levels[2].epsilon == finest
     assert view.levels[2].rho <= each < gaussian_rho((items / (finest * F(10001, 10000))) ** 2, items, F(0))
+
+
+@pytest.mark.parametrize("epsilon", ["8", "16", "39"])
+def test_shares_find_a_size_for_kinds_that_move_fewer_counts_than_a_user_has_items(epsilon: str) -> None:
+    """A top-k of 2 moves at most 2 counts of a user with 20 items: more than the trial by the items was made for."""
+    pool = (POOL[0], POOL[1].replace('"39"', f'"{epsilon}"').replace("period: 4s", "period: 2s"))
+    text = plan(pool, SHARES, TOPS, ("    items_per_user: 1\n", "    items_per_user: 20\n"))
+    view = text.views["tops"]
+    assert view.kind.sensitivity == 2
+    assert view.affords is not None
+    finest = view.levels[2]
+    assert finest.epsilon == view.affords / 2 <= 2
+    budget = view.ledger.budget.rho
+    assert 2 * sum(one.planned.rho for one in text.views.values()) <= budget
+
+
+def test_shares_keep_levels_apart_however_much_there_is() -> None:
+    near = (LADDER[0], '[{level: coarse, share: "1/4"}, {level: middle, share: "3/4"}, {level: fine, share: "1"}]')
+    found = {pages((POOL[0], POOL[1].replace('"39"', f'"{much}"')), near).levels[2].epsilon for much in (1, 8, 39)}
+    assert max(found) < 1, "the variances of the two finest are 1 apart there"
+    levels = pages(POOL, near).levels
+    assert 1 <= levels[1].variance - levels[2].variance < F(101, 100)
+
+
+def test_shares_pay_for_keys_whose_absence_says_more_than_the_noise_of_a_count() -> None:
+    """Each window has rho 1e-4 and delta 1/40: not to be shown tells of a key of one user, up to p / (1 - p)."""
+    pool = (
+        POOL[0],
+        POOL[1].replace('"39"', '"1/5"').replace('"1/100"', '"1/1000"').replace("period: 4s", "period: 8s"),
+    )
+    with pytest.raises(ConfigError, match="must be between 1/1000 and 1"):
+        pages(pool, SHARES)
 
 
 def test_a_pool_is_needed() -> None:

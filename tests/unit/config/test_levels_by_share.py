@@ -130,7 +130,7 @@ def test_where_the_choice_of_keys_takes_everything_that_is_said() -> None:
 
 
 def test_a_window_that_gets_too_little_is_a_fault_of_its_level() -> None:
-    found = faults(SHARES, ONLY_PAGES, ("period: 4s", "period: 30000s"))
+    found = faults(SHARES, ONLY_PAGES, ("period: 4s", "period: 30000s"), ('delta: "1/100"', 'delta: "1e-9"'))
     assert {path for path, _ in found} == {"views.pages.ladder"}
     assert "must be between 1/1000 and 40" in found[0][1]
 

@@ -22,7 +22,8 @@ Planner = Callable[..., Plan]
 KEY = bytes(range(32))
 WRITE = (
     "views.destinations.catalogue: "
-    'write a list of keys, {file: "keys.txt"}, {topic: name} or {numbers: {from: 1, to: 9}}'
+    'write a list of keys, {file: "keys.txt"}, {topic: name}, {numbers: {from: 1, to: 9}} or '
+    "{from: VIEW, audience: NAME, keep: 4}"
 )
 HISTOGRAM = "    kind: histogram\n    items_per_user: 5\n"
 COUNTS = {"ATL": 900, "BOS": 400, "XXX": 700}
