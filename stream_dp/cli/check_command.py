@@ -176,6 +176,8 @@ def _notes(plan: PlanDescription, audiences: Sequence[AudienceSummary]) -> Itera
     if any(one.later for one in audiences if one.view not in at_once):
         yield Text("The costs are those of the first level; a later level costs more.", "dim")
     for view in plan.views:
+        if view.listed:
+            yield Text(f"{view.name}: {view.listed}", "dim")
         if view.participation:
             yield Text(f"{view.name}: {view.participation}", "dim")
         keys = view.keys_at_worst

@@ -97,6 +97,7 @@ class ViewDescription(BaseModel):
     windows_per_user: int | None = Field(
         description="In how many windows or panes of a period a user counts at most. Null: in all."
     )
+    listed: str = Field(description="Who learns keys of another audience by the list, in words. Empty: nobody.")
     participation: str = Field(description="What that costs and saves, in words. Empty: a user counts in all.")
     sensitivity: int = Field(description="How many published counts one user can move, each by one.")
     affords: Amount | None = Field(
@@ -248,6 +249,7 @@ def _view(view: ViewPlan) -> ViewDescription:
         protection=_protection(view),
         items_per_user=view.items_per_user,
         windows_per_user=view.windows_per_user,
+        listed=_listed(view),
         participation=_participation(view),
         sensitivity=view.kind.sensitivity,
         affords=None if view.affords is None else Amount.down(view.affords),
@@ -288,6 +290,17 @@ def _protection(view: ViewPlan) -> str:
 def _afforded(view: ViewPlan, windows: int) -> int:
     """Return how many windows a budget pays for that pays for so many that a user is in."""
     return max(windows, view.covered(windows_in(view, view.ledger.periods.longest), windows))
+
+
+def _listed(view: ViewPlan) -> str:
+    made_of = view.kind.made_of
+    others = [] if made_of is None else [name for name in view.audiences if name != made_of.audience]
+    if made_of is None or not others:
+        return ""
+    return (
+        f"{_and(others)} also see which keys {made_of.audience} was shown of {made_of.view}. The ledger counts that; "
+        "their own privacy loss in records does not."
+    )
 
 
 def _participation(view: ViewPlan) -> str:

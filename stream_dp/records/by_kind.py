@@ -30,7 +30,7 @@ class ListedIn(PublicRecord):
         description="Names the list by its content: equal lists have equal versions, wherever they stand. A range of "
         "numbers has a version of its own, which is not that of the same numbers written out.",
     )
-    keys: int = Field(ge=1, description="How many keys it has.")
+    keys: int = Field(ge=0, description="How many keys it has. 0: one that is made of releases, before there is any.")
 
 
 class WholeListRelease(Release):

@@ -35,7 +35,7 @@ ListsByTopic = Mapping[str, KeyList]
 
 
 @dataclass(slots=True)
-class _Listed:
+class _Written:
     """The keys of the records of a topic, those that have a value."""
 
     _keys: set[bytes] = field(default_factory=set)
@@ -59,7 +59,7 @@ class _Listed:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _Released:
     """The keys that the releases of a topic show, by window; of a window those of the newest revision that was read."""
 
     _windows: dict[tuple[int, int], tuple[int, tuple[str, ...]]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class ListTopic:
     name: str
     of_releases: bool = False
     _id: str = ""
-    _content: _Listed | _Shown | None = None
+    _content: _Written | _Released | None = None
     _read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     async def read_on(self, client: Client, state: TopicState) -> bool:
@@ -115,7 +115,7 @@ class ListTopic:
         since = {} if anew else self._read_to
         if ends == since:
             return False
-        fresh = _Shown() if self.of_releases else _Listed()
+        fresh = _Released() if self.of_releases else _Written()
         content = fresh if anew or self._content is None else self._content.forked()
         read_to = dict(ends)
         async for record in client.follow([self.name], until_end=True, since=since):
@@ -204,7 +204,8 @@ async def read_lists(plan: Plan, client: Client) -> tuple[Lists, list[Fault]]:
     views: dict[str, ListsByTopic] = {}
     faults: list[Fault] = []
     for view in needed:
-        if missing := [topic for topic in view.kind.topics if topic not in present]:
+        missing = [topic for topic in view.kind.topics if topic not in present]
+        if missing and view.kind.made_of is None:  # a topic of releases is created after this, with the others
             faults += [Fault(f"views.{view.view}", _missing(topic)) for topic in missing]
             continue
         try:

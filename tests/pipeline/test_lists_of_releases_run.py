@@ -1,0 +1,72 @@
+"""Discover rarely, count often: a view whose list is what an audience was shown of another, from events to records."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from stream_dp.records.models import Release
+from stream_dp.testing import Application, Event, Watermark
+from tests.support.given import there
+from tests.support.views import start_of
+
+SLOW_ON_KAFKA = True
+
+Launch = Callable[..., Awaitable[Application]]
+MINUTE = 60_000
+LONGER = ("size: 1m", "size: 2m")
+COUNTED = (
+    "    buckets: 4\n",
+    """\
+    buckets: 4
+  NAME-counted:
+    kind: catalogue
+    catalogue: {from: NAME-pages, audience: public, keep: 1}
+    source: visits
+    item: page
+    items_per_user: 2
+    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    ledger: visitors
+    ladder: standard
+    retention: 1d
+    buckets: 2
+""",
+)
+
+
+def minute(start: int, at: int) -> list[Event | Watermark]:
+    """Many read /often all the time, and /late from the fourth minute on; three users read /rare."""
+    pages = ["/often", *(["/late"] if at >= 4 else [])]
+    crowd = [Event(f"u{n}", page, start + at * MINUTE + n) for page in pages for n in range(150)]
+    few = [Event(f"few{n}", "/rare", start + at * MINUTE + 500) for n in range(3)]
+    return [*crowd, *few, Watermark(start + (at + 1) * MINUTE + 10_000)]
+
+
+async def test_keys_that_were_shown_are_counted_and_others_are_not(launch: Launch) -> None:
+    """The first view finds keys in windows of two minutes, the second counts them every minute without a delta."""
+    app = await launch(LONGER, COUNTED)
+    finds, counts = (next(name for name in app.plan.views if name.endswith(end)) for end in ("-pages", "-counted"))
+    start, (topic,) = start_of(app.plan.views[finds]), app.plan.views[counts].kind.topics
+    await app.start()
+    found: list[set[str]] = [set()]
+    for at in range(8):
+        await app.publish(minute(start, at))
+        await app.wait_for_releases(counts, at + 1)
+        if at % 2:
+            released = (await app.wait_for_releases(finds, (at + 1) // 2))["public"][-1]
+            assert isinstance(released, Release)
+            found.append({entry.item for entry in released.items})
+            newest = there(app.worker)._lists._lists.newest
+
+            async def is_read(keys: set[str] = found[-1]) -> bool:
+                return set(newest(counts)[topic].keys) == keys  # noqa: B023
+
+            await app.eventually(is_read)
+
+    assert found == [set(), {"/often"}, {"/often"}, {"/late", "/often"}, {"/late", "/often"}]
+    records = (await app.releases(counts))["public"]
+    shown = {(one.window.start_ms - start) // MINUTE: one for one in records if isinstance(one, Release)}
+    assert sorted(shown) == list(range(8))
+    for at, record in shown.items():
+        assert {entry.item for entry in record.items} == found[at // 2], "the list that was read when the window closed"
+        assert record.privacy.window.cost.delta == 0
+        assert record.privacy.window.cost.epsilon == app.plan.views[counts].levels[0].epsilon

@@ -1,0 +1,194 @@
+"""Lists of the keys that an audience was shown of another view: what stands in its release topic, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from stream_dp.config.loading import read_config
+from stream_dp.config.plan import Plan
+from stream_dp.config.planner import build_plan
+from stream_dp.errors import ConfigError
+from stream_dp.kinds.public_lists import KeyList
+from stream_dp.records.codec import AnyRecord, encode, encode_parts
+from stream_dp.records.models import Release
+from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.kafka.list_topics import Lists, ListWatch, read_lists
+from stream_dp.testing import ManualClock
+from tests.support.releasing import SHOP, Desk, plan_of, release_topic
+
+KEEP = 2
+COUNTED = f"""\
+  counted:
+    source: visits
+    item: page
+    kind: catalogue
+    catalogue: {{from: pages, audience: public, keep: {KEEP}}}
+    items_per_user: 1
+    window: {{size: 1s, start: 1970-01-01T00:00:00Z, grace: 0s}}
+    ledger: visitors
+    ladder: three
+    retention: 1h
+    buckets: 2
+"""
+TOPIC = release_topic("pages", "public")
+
+
+def listing(*changes: tuple[str, str]) -> Plan:
+    text = SHOP.partition("  tops:\n")[0] + COUNTED
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return plan_of(text)
+
+
+def desk_with(*windows: dict[str, int]) -> Desk:
+    desk = Desk(listing())
+    for at, counts in enumerate(windows):
+        desk.give("pages", 1000 * at, counts)
+    return desk
+
+
+HOME, CART, HELP = {"home": 900, "none": 1}, {"cart": 900, "home": 1}, {"help": 900}
+
+
+def log_of(records: Iterable[AnyRecord], *, partitions: int = 2) -> MemoryLog:
+    log = MemoryLog()
+    log.create(TOPIC, partitions)
+    put(log, records)
+    return log
+
+
+def put(log: MemoryLog, records: Iterable[AnyRecord]) -> None:
+    for record in records:
+        log.append(TOPIC, record.window.start_ms // 1000 % 2, b"%d" % record.window.start_ms, encode(record))
+
+
+async def listed(log: MemoryLog, plan: Plan | None = None) -> KeyList:
+    lists, faults = await read_lists(plan or listing(), MemoryClient(log))
+    assert faults == []
+    return lists.newest("counted")[TOPIC]
+
+
+async def test_the_list_has_the_keys_of_the_newest_windows() -> None:
+    records = desk_with(HOME, CART, HELP).records("pages", "public")
+    assert [await listed(log_of(records[:n])) for n in range(4)] == [
+        KeyList.of([]),
+        KeyList.of(["home"]),
+        KeyList.of(["home", "cart"]),
+        KeyList.of(["cart", "help"]),
+    ]
+    assert await listed(log_of(reversed(records))) == KeyList.of(["cart", "help"]), "by the windows, not as they came"
+
+
+async def test_of_a_window_the_sharpest_release_counts_and_refusals_are_no_windows() -> None:
+    desk = desk_with({"home": 900, "rare": 7}, CART)
+    desk.grant(1, "public", "fine")
+    records = desk.records("pages", "public")
+    sharper = [record for record in records if record.revision == 2]
+    assert len(sharper) == 2
+    shown = {entry.item for record in sharper if isinstance(record, Release) for entry in record.items}
+    assert shown == {"home", "rare", "cart"}, "rare is seen at the fine level only"
+    assert await listed(log_of(records)) == KeyList.of(shown)
+    assert await listed(log_of([*sharper, *records[:2]])) == KeyList.of(shown), "an old revision that comes again"
+    poor = Desk(listing(('epsilon: "40"', 'epsilon: "9"')))
+    for at, counts in enumerate((HOME, CART, HELP)):
+        poor.give("pages", 1000 * at, counts)
+    found = poor.records("pages", "public")
+    assert [record.type for record in found] == ["release", "release", "refusal"]
+    assert await listed(log_of(found)) == KeyList.of(["home", "cart"])
+
+
+async def test_parts_of_a_release_count_once_they_are_all_there() -> None:
+    (record,) = desk_with({f"page {at}": 900 for at in range(400)}).records("pages", "public")
+    assert isinstance(record, Release)
+    parts = encode_parts(record, 6000)
+    assert len(parts) > 1
+    log = MemoryLog()
+    log.create(TOPIC, 1)
+    for key, part in parts:
+        assert (await listed(log)).size == 0
+        log.append(TOPIC, 0, key, part)
+    assert (await listed(log)).size == 400
+
+
+async def test_what_is_deleted_was_shown_all_the_same() -> None:
+    records = desk_with(HOME, CART).records("pages", "public")
+    log = log_of(records)
+    client, clock = MemoryClient(log), ManualClock(1000)
+    lists, _ = await read_lists(listing(), client)
+    watch = ListWatch(listing(), lists, client, clock)
+    log.append(TOPIC, 0, b"0", None)
+    await watch.look()
+    assert lists.newest("counted")[TOPIC] == KeyList.of(["home", "cart"])
+
+
+async def test_a_window_that_has_closed_goes_by_the_list_of_that_time() -> None:
+    desk = desk_with(HOME)
+    log = log_of(desk.records("pages", "public"))
+    client, clock = MemoryClient(log), ManualClock(1000)
+    lists, _ = await read_lists(listing(), client)
+    watch = ListWatch(listing(), lists, client, clock)
+    desk.give("pages", 1000, CART)
+    put(log, desk.records("pages", "public")[1:])
+    clock.now_ms = 2000
+    await watch.look()
+    assert at(lists, 2000) == KeyList.of(["home"])
+    assert at(lists, 2001) == KeyList.of(["home", "cart"])
+
+
+def at(lists: Lists, closed_ms: int) -> KeyList:
+    return lists.at("counted", closed_ms)[TOPIC]
+
+
+@pytest.mark.parametrize("keys", [[], ["home", "cart"]])
+def test_a_window_is_released_with_the_keys_of_the_list_or_with_none(keys: list[str]) -> None:
+    desk = Desk(listing(), lists={TOPIC: KeyList.of(keys)})
+    desk.give("counted", 0, HOME)
+    record = desk.record("counted", "public", 0)
+    assert {entry.item for entry in record.items} == set(keys)
+    assert record.privacy.window.cost.epsilon == 1, "a window with nothing on its list costs as much"
+    assert desk.ledger(view="counted").spent.delta == 0
+    desk.auditor.settled()
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (("from: pages", "from: pagse"), "views.counted.catalogue: no view is named 'pagse'; did you mean"),
+        (("from: pages", "from: counted"), "views.counted.catalogue: a view has no list of its own keys"),
+        (
+            ("audience: public", "audience: guests"),
+            "views.counted.catalogue: audience 'guests' does not read view 'pages'",
+        ),
+        (("keep: 2", "keep: 0"), "views.counted.catalogue: keep is a number of windows from 1 to 1000"),
+        (("keep: 2", "kept: 2"), "views.counted.catalogue: write a list of keys"),
+        (("kind: catalogue\n", "kind: running\n"), "is made of releases may change from pane to pane"),
+        (
+            ("kind: catalogue\n", "kind: gap\n    k: 1\n    selection: {epsilon: 1}\n"),
+            "a list that is made of releases is empty",
+        ),
+        (("kind: catalogue\n", "kind: catalogue\n    strict:\n"), "a list that is made of releases is empty"),
+    ],
+)
+def test_what_cannot_be_a_list_is_a_fault(change: tuple[str, str], fault: str) -> None:
+    text = (SHOP.partition("  tops:\n")[0] + COUNTED).replace(*change)
+    sections, faults = read_config(text, {})
+    found = list(faults)
+    if not found:
+        with pytest.raises(ConfigError) as caught:
+            build_plan(sections.raw)
+        found = list(caught.value.faults)
+    assert any(fault in str(one) for one in found), found
+
+
+def test_a_list_of_a_list_is_refused_so_none_comes_from_itself() -> None:
+    more = COUNTED.replace("counted:", "again:").replace("from: pages", "from: counted")
+    with pytest.raises(ConfigError, match="the list of view 'counted' is made of releases itself"):
+        plan_of(SHOP.partition("  tops:\n")[0] + COUNTED + more)
+
+
+def test_the_windows_that_are_kept_are_part_of_the_definition() -> None:
+    one, other = listing(), listing(("keep: 2", "keep: 3"))
+    assert one.views["counted"].fingerprint != other.views["counted"].fingerprint
