@@ -35,7 +35,7 @@ ListsByTopic = Mapping[str, KeyList]
 
 
 @dataclass(slots=True)
-class _Written:
+class _KeysOfRecords:
     """The keys of the records of a topic, those that have a value."""
 
     _keys: set[bytes] = field(default_factory=set)
@@ -59,7 +59,7 @@ class _Written:
 
 
 @dataclass(slots=True)
-class _Released:
+class _KeysOfReleases:
     """The keys that the releases of a topic show, by window; of a window those of the newest revision that was read."""
 
     _windows: dict[tuple[int, int], tuple[int, tuple[str, ...]]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class ListTopic:
     name: str
     of_releases: bool = False
     _id: str = ""
-    _content: _Written | _Released | None = None
+    _content: _KeysOfRecords | _KeysOfReleases | None = None
     _read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     async def read_on(self, client: Client, state: TopicState) -> bool:
@@ -115,7 +115,7 @@ class ListTopic:
         since = {} if anew else self._read_to
         if ends == since:
             return False
-        fresh = _Released() if self.of_releases else _Written()
+        fresh = _KeysOfReleases() if self.of_releases else _KeysOfRecords()
         content = fresh if anew or self._content is None else self._content.forked()
         read_to = dict(ends)
         async for record in client.follow([self.name], until_end=True, since=since):
