@@ -125,19 +125,22 @@ class Noisy:
     counted: WindowCounts
     counts: Ints
     at_least: AtLeast
+    listed: Floats | None = None
+    """The chance of each that its key is on the list; None where there is none."""
 
 
 def figure_of(stream: Stream, side: str, bounds: str, noisy: Noisy, least: float) -> Figure:
     """Work out the figures of a mechanism that shows noisy counts of at least a number."""
     counted, counts, at = noisy.counted, noisy.counts, noisy.at_least
-    some = np.flatnonzero(counts)
+    some = np.flatnonzero(counts if noisy.listed is None else noisy.listed)
     counts, users, place, window = counts[some], counted.users[some], counted.place[some], counted.window[some]
-    shown = at(counts, np.full(len(counts), least))
+    listed = np.ones(len(some)) if noisy.listed is None else noisy.listed[some]
+    shown = listed * at(counts, np.full(len(counts), least))
 
     def within(error: float) -> Floats:
         reach = error * users
         low, high = np.maximum(np.ceil(users - reach - 1e-9), least), np.floor(users + reach + 1e-9) + 1
-        return np.maximum(at(counts, low) - at(counts, high), 0)
+        return listed * np.maximum(at(counts, low) - at(counts, high), 0)
 
     def quantile(share: float) -> float:
         low, high = 0.0, 64.0
@@ -172,6 +175,11 @@ def planned(
     Raises:
         ConfigError: the promise affords no window.
     """
+    return build_plan(written(stream, items, windows, pool=pool, noise=noise)).views["counts"]
+
+
+def written(stream: Stream, items: int, windows: int | None, *, pool: bool, noise: str) -> dict[str, Any]:
+    """The file of that view."""
     paid = stream.windows if windows is None else min(windows, stream.windows)
     slack = DELTA / 2 if pool else Fraction(0)
     part = {"zcdp": {"epsilon": "9999/10000", "slack": str(slack)}} if pool else {}
@@ -183,7 +191,7 @@ def planned(
     view |= {} if windows is None else {"windows_per_user": windows}
     view |= {"delta": decimal_down((DELTA - slack) / paid, 3), "ledger": "promise", "ladder": "one"}
     promise = {"population": "users", "epsilon": str(EPSILON), "delta": str(DELTA), "period": period, "start": start}
-    raw = {
+    return {
         "name": "bench",
         "broker": "memory://",
         "data_dir": "state",
@@ -194,7 +202,6 @@ def planned(
         "audiences": {"all": "all"},
         "views": {"counts": view},
     }
-    return build_plan(raw).views["counts"]
 
 
 BUDGETS = {
@@ -219,6 +226,52 @@ def of_product(stream: Stream, items: int, windows: int | None, budget: str) -> 
     side = "stream-dp" + budget + ("" if windows is None else ", windows_per_user")
     noisy = Noisy(counted, counted.bounded(view), lambda counts, number: shown_at_least(counts, reaches, number))
     yield figure_of(stream, side, said, noisy, showing.least[-1])
+
+
+FINDS = Fraction(1, 2)
+"""Of rho, for the view that finds the keys."""
+
+
+def of_lists(stream: Stream, items: int) -> Figure:
+    """The figure of a view whose list is what another, slower one has shown in its window before; both Gaussian."""
+    parts = next(parts for parts in (4, 5) if stream.windows % parts == 0)
+    each = stream.windows // parts
+    rare = replace(
+        stream, window=f"{each * stream.window_ms // DAY_MS}d", window_ms=each * stream.window_ms, windows=parts
+    )
+    start, slack = format_time(START_MS), DELTA / 2
+    both = {"source": "events", "item": "i", "items_per_user": items, "noise": "discrete-gaussian", "ladder": "one"}
+    both |= {"ledger": "promise"}
+    window = {"start": start, "clock": "event", "idle": "36500d"}
+    found = both | {"kind": "histogram", "delta": decimal_down(FINDS * (DELTA - slack) / parts, 3), "share": str(FINDS)}
+    listed = {"from": "found", "audience": "all", "keep": 1}
+    counted = both | {"kind": "catalogue", "catalogue": listed, "share": str(1 - FINDS)}
+    raw = written(stream, items, None, pool=True, noise="discrete-gaussian")
+    views = {
+        "found": found | {"window": window | {"size": rare.window}},
+        "counted": counted | {"window": window | {"size": stream.window}},
+    }
+    plan = build_plan(raw | {"views": views}).views
+    showing = plan["found"].kind.showing
+    assert showing is not None
+    of_rare, of_each = rare.counted, stream.counted
+    some = np.flatnonzero(of_rare.bounded(plan["found"]))
+    chance = shown_at_least(of_rare.bounded(plan["found"])[some], reaching(plan["found"].levels[-1]), showing.least[-1])
+    on_list = np.zeros((parts + 1, 1 + int(stream.items.max())))
+    on_list[of_rare.window[some] + 1, of_rare.item[some]] = chance
+    listed_with = on_list[of_each.window // each, of_each.item]
+    reaches, counts = reaching(plan["counted"].levels[-1]), of_each.bounded(plan["counted"])
+
+    def at_least(_counts: Ints, number: Any) -> Floats:
+        return shown_at_least(_counts, reaches, number)
+
+    return figure_of(
+        stream,
+        "stream-dp, list of releases",
+        f"{items} items",
+        Noisy(of_each, counts, at_least, listed_with),
+        -math.inf,
+    )
 
 
 def of_opendp(stream: Stream, items: int, noise: str) -> Figure:
@@ -270,6 +323,7 @@ def figures_of(stream: Stream) -> Iterator[Figure]:
         for budget in BUDGETS:
             asked = product(BOUNDS, windows)
             yield best(one for items, some in asked for one in of_product(stream, items, some, budget))
+    yield best(of_lists(stream, items) for items in BOUNDS)
 
 
 # -- the streams -------------------------------------------------------------------------------------------------------
