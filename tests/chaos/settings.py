@@ -10,12 +10,33 @@ _ALL = EXACT.replace("items_per_user: 2", "items_per_user: 7").replace("ladder: 
 """An exact view in which a user has every page, so that it is no matter in which order the events of a user come."""
 HOPS = _ALL.replace("NAME-exact", "NAME-hops-exact").replace("{size: 1m,", "{size: 3m, step: 1m,")
 ANYWHERE = _ALL.replace("NAME-exact", "NAME-anywhere-exact").replace("source: visits", "source: anywhere")
+SMOOTH = """
+  NAME-smooth:
+    kind: histogram
+    noise: discrete-gaussian
+    source: visits
+    item: page
+    delta: "1e-7"
+    items_per_user: 2
+    window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    ledger: pooled
+    ladder: smooth
+    retention: 30d
+    buckets: 2
+"""
+"""A view with Gaussian noise, of a ledger with a pool."""
+POOLED = (
+    '{population: pooled, epsilon: "100000", delta: "9/10", period: 366d, zcdp: {epsilon: "99999", slack: "1/100"}}'
+)
+LEVELS = '[{level: overview, epsilon: "1/4"}, {level: standard, epsilon: "1/2"}, {level: detailed, epsilon: "1"}]'
 SHAPES = (
-    ("views:\n", "views:" + TOP + HOPS + ANYWHERE),
+    ("views:\n", "views:" + TOP + HOPS + ANYWHERE + SMOOTH),
+    ("ledgers:\n", f"ledgers:\n  pooled: {POOLED}\n"),
+    ("ladders:\n", f"ladders:\n  smooth: {LEVELS}\n"),
     ("sources:\n", "sources:\n  anywhere: {topic: NAME.anywhere, partitions: 3, key: user, time: {field: at}}\n"),
     ("ladders:\n", 'ladders:\n  wide: [{level: overview, epsilon: "280"}]\n'),
 )
-"""Changes that add a top list, windows that hop, and the same visits in a source that is not keyed by user."""
+"""Changes that add a top list, windows that hop, a source with the same visits not keyed by user, and Gaussian noise."""
 _NOW = EXACT.replace("NAME-exact", "NAME-late").replace("start: 2024-01-01T00:00:00Z, ", "")
 LATE = (
     ("views:\n", "views:" + _NOW.replace("1h", "2m").replace("witnesses", "late")),
