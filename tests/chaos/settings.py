@@ -36,7 +36,7 @@ SHAPES = (
     ("sources:\n", "sources:\n  anywhere: {topic: NAME.anywhere, partitions: 3, key: user, time: {field: at}}\n"),
     ("ladders:\n", 'ladders:\n  wide: [{level: overview, epsilon: "280"}]\n'),
 )
-"""Changes that add a top list, windows that hop, a source with the same visits not keyed by user, and Gaussian noise."""
+"""Changes that add a top list, windows that hop, a source that is not keyed by user, and a view with Gaussian noise."""
 _NOW = EXACT.replace("NAME-exact", "NAME-late").replace("start: 2024-01-01T00:00:00Z, ", "")
 LATE = (
     ("views:\n", "views:" + _NOW.replace("1h", "2m").replace("witnesses", "late")),
