@@ -379,6 +379,9 @@ def main() -> None:
         "--data", type=Path, metavar="FILE", help="baskets in FIMI format, .gz too, as a further stream"
     )
     parser.add_argument("--users", type=int, default=20_000, help="of the synthetic streams")
+    parser.add_argument(
+        "--figure", type=Path, metavar="FILE", help="write the useful counts as a picture, .svg or .png"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     asked = parser.parse_args()
     streams = [
@@ -399,6 +402,32 @@ def main() -> None:
             one.stream, one.side, one.bounds, f"{one.shown:,.0f}", f"{one.useful:,.0f}", f"{one.recall:.0%}", *errors
         )
     show(figures, table, ["opendp", "numpy"], as_json=asked.json)
+    if asked.figure is not None:
+        draw(figures, asked.figure)
+
+
+def draw(figures: Sequence[Figure], file: Path) -> None:
+    """Write small multiples: a panel for each stream, a bar for each side."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure as Picture
+
+    rcParams["svg.hashsalt"], rcParams["svg.fonttype"] = "accuracy", "none"
+    names = list(dict.fromkeys(one.stream for one in figures))
+    picture = Picture(figsize=(3.0 * len(names) + 2.4, 3.6), layout="constrained")
+    panels = picture.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, names, strict=True):
+        bars = [one for one in figures if one.stream == name]
+        colours = ["#9e9e9e" if one.side.startswith("OpenDP") else "#1565c0" for one in bars]
+        drawn = axes.barh(range(len(bars)), [one.useful for one in bars], color=colours)
+        axes.bar_label(drawn, [f"{one.useful:,.0f}" for one in bars], padding=2, fontsize=8)
+        axes.set_yticks(range(len(bars)), [one.side.removeprefix("stream-dp, ") for one in bars], fontsize=8)
+        axes.set_xlim(0, 1.25 * max(one.useful for one in bars) or 1)
+        axes.set_title(name, fontsize=9)
+        axes.set_xticks([])
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+    panels[0].invert_yaxis()
+    picture.suptitle("Useful counts in a year, at epsilon 1 and delta 1e-6 a user", fontsize=10)
+    picture.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":
