@@ -327,6 +327,7 @@ class ViewConfig(Section):
     items_per_user: Annotated[int, Field(ge=1, le=10_000)]
     windows_per_user: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     pacing: Pacing = "none"
+    when_short: Literal["refuse", "coarser"] = "refuse"
     window: WindowConfig
     ledger: str
     ladder: str

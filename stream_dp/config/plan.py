@@ -259,6 +259,7 @@ class ViewPlan:
         is_removed: whether the view was taken out.
         unlocks: by audience, the levels that it sees later, in the order of their times; both rise.
         sharpen: what is done with what the ledger has left over; None: nothing.
+        falls_back: whether a window is released at a coarser level where the ledger does not pay for the finest.
         affords: epsilon of the counts of one window that the ledger pays for in every window of a period, where levels
             are shares of it; None where they are written down.
         words: for readers. Plans that differ in them alone are equal, so other words begin no edition.
@@ -279,6 +280,7 @@ class ViewPlan:
     windows_per_user: int | None = None
     pacing: Pacing = "none"
     share: Fraction | None = None
+    falls_back: bool = False
     has_lists: bool = False
     editions: tuple[Edition, ...] = ()
     until_ms: int | None = None

@@ -262,6 +262,7 @@ def _planned(
         windows_per_user=view.windows_per_user,
         pacing=view.pacing,
         share=view.share,
+        falls_back=view.when_short == "coarser",
         has_lists=view.items is not None,
         unlocks=unlocks,
         sharpen=sharpen,

@@ -289,7 +289,7 @@ class Disclosed:
     """Change of what is disclosed of a view's windows.
 
     Attributes:
-        what: `audience NAME`, `sharpen` or `retention`.
+        what: `audience NAME`, `sharpen`, `when_short` or `retention`.
         before: as it is now; None: nothing.
         after: as it becomes; None: nothing.
     """
@@ -346,6 +346,8 @@ def _disclosure(view: ViewPlan) -> dict[str, str]:
     if view.sharpen is not None:
         level, every = view.levels[view.sharpen.level].name, format_duration(view.sharpen.every_ms)
         found["sharpen"] = f"{view.sharpen.audience} to {level} every {every}"
+    if view.falls_back:
+        found["when_short"] = "coarser"
     found["retention"] = format_duration(view.window.retention_ms)
     return found
 

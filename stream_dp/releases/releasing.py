@@ -120,18 +120,34 @@ class Releasing:
             yield from self._pass_over(view, start)
             return
         reason: Reason | None = "lost" if due.is_lost else None if window is None else window.reason
+        offer = due.offer
         if window is None and reason is None:
-            reserved = state.accounts.reserve(view, Call(view.name, start), view.cost(max(levels.values())))
-            if reserved is None:
+            affordable = self._affordable(offer)
+            if affordable is None:
                 reason = "budget"
             else:
+                offer, reserved = affordable
                 yield Commit(reserved)
         if reason is not None:
             yield from self._refuse(due, reason)
         elif window is None:
-            yield from self._draw(due, due.offer)
+            yield from self._draw(due, offer)
         else:
             yield from self._draw(due, Offer(view, start, window.levels), window)
+
+    def _affordable(self, offer: Offer) -> tuple[Offer, list[Change]] | None:
+        """Return what the ledger pays for, and the rows of its reservation; None if it pays for nothing.
+
+        That is all levels. If it does not pay for them, the view may say that the finest level of an audience that it
+        pays for goes to all audiences that may have a finer one.
+        """
+        view, start, levels = offer
+        finest_first = sorted(set(levels.values()), reverse=True)
+        for most in finest_first if view.falls_back else finest_first[:1]:
+            reserved = self._state.accounts.reserve(view, Call(view.name, start), view.cost(most))
+            if reserved is not None:
+                return Offer(view, start, {name: min(level, most) for name, level in levels.items()}), reserved
+        return None
 
     def _due(self, view: ViewPlan, start: int) -> _Due:
         state = self._state

@@ -381,7 +381,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             ("kind: topk", "kind: topk\n    filter: a"),
             "views.busiest.filter: unknown key; known: audiences, buckets, catalogue, item, item_meaning, items, "
             "items_per_user, k, kbar, kind, ladder, ledger, noise, pacing, retention, selection, share, sharpen, "
-            "source, title, unit, unlock, window, windows_per_user",
+            "source, title, unit, unlock, when_short, window, windows_per_user",
         ),
         (
             ("kind: topk", "kind: top"),

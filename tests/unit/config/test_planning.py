@@ -346,7 +346,7 @@ def test_applications_with_one_key_file_that_ask_the_same_draw_different_noise(p
 def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
     """A field added to a view's plan has to be put on one of the two sides, here and in `fingerprint`."""
     view = planned().views["busiest"]
-    outside = {"name", "audiences", "fingerprint", "share", "editions", "until_ms", "unlocks", "sharpen"}
+    outside = {"name", "audiences", "fingerprint", "share", "editions", "until_ms", "unlocks", "sharpen", "falls_back"}
     outside |= {"former", "named", "is_removed", "words", "affords", "later"}
     identity = {
         "source",
