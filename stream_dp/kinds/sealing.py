@@ -263,7 +263,7 @@ def gaussian_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction
     """
     variances = [Fraction(sensitivity, epsilon) ** 2 for _, epsilon in ladder]
     faults = [
-        Fault("ladder", _out_of_bounds(name, epsilon, sensitivity, GAUSSIAN_FINEST))
+        Fault("ladder", f"{_out_of_bounds(name, epsilon, sensitivity, GAUSSIAN_FINEST)} for discrete Gaussian noise")
         for name, epsilon in ladder
         if not COARSEST <= Fraction(epsilon, sensitivity) <= GAUSSIAN_FINEST
     ]
