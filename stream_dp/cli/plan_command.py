@@ -150,8 +150,8 @@ def plan(
     if one.affords is not None and "epsilon" in dict(grid):
         words = "the levels are shares of what the ledger affords for every window; vary the window, or items_per_user"
         raise ConfigError(words, "--grid epsilon")
-    if recall is not None and "epsilon" in dict(grid):
-        raise ConfigError("--recall looks for the epsilon; leave it out of --grid", "--grid epsilon")
+    if recall is not None and any(key.endswith("epsilon") for key, _ in grid):
+        raise ConfigError("--recall looks for the epsilons; leave them out of --grid", "--grid")
     settings = points(dict(grid))
     err = Console(stderr=True, highlight=False)
     columns = EventColumns(one, [each.name for each in loaded.views.values() if each.source == one.source])
@@ -235,7 +235,10 @@ def _promise(found: Sequence[Point], view: ViewPlan, recall: float, most_error: 
     asked = f"A recall of {recall:.0%} with a median error of at most {most_error:.0%}"
     reached = [(parse_exact(point.needed), point) for point in found if point.needed is not None]
     if not reached:
-        return f"{asked} is out of reach, whatever the ledger promises: errors come from the bounds on users as well."
+        return (
+            f"{asked} is out of reach for a promise up to 64 times larger or smaller. Bounds on users make errors too, "
+            "and a budget has to last."
+        )
     epsilon, point = min(reached, key=lambda one: one[0])
     ledger = view.ledger
     settings = f" with {_words(point.settings)}" if point.settings else ""

@@ -413,6 +413,20 @@ def _warnings(plan: Plan) -> Iterator[str]:
         if "." in field and not field.startswith("$"):
             path = path_of(tuple(field.split(".")))
             yield f"{place}: {field!r} is the name of one field, with its dot. For a field inside another, write {path}"
+    for view in plan.views.values():
+        made_of = view.kind.made_of
+        source = None if made_of is None else plan.views.get(made_of.view)
+        if made_of is None or source is None:
+            continue
+        start, shape = 0, source.window.shape
+        for _ in range(made_of.keep - 1):
+            start = shape.next(start)
+        if start > source.window.retention_ms:
+            yield (
+                f"view {view.view}: its list keeps {made_of.keep} windows of {made_of.view}, which are retained for "
+                f"{format_duration(source.window.retention_ms)}. What is deleted leaves the list: retain them longer, "
+                "or keep fewer"
+            )
     for topic in sorted({view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}):
         yield (
             f"topic {topic}: partitions are not checked (partitioner: unchecked). A user with events in several "

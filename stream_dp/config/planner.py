@@ -276,6 +276,10 @@ def _planned(
     return replace(planned, fingerprint=fingerprint(planned, sections.id or ""))
 
 
+_TRIALS = 24
+"""Sizes that are tried below the first, each 10/7 times smaller; of larger ones half as many."""
+
+
 def _trial(plan_kind: Callable[[Fraction], KindPlan], size: Fraction) -> KindPlan:
     """Return a plan for what is the same whatever the noise: what keys cost, and how many counts a user moves.
 
@@ -283,9 +287,9 @@ def _trial(plan_kind: Callable[[Fraction], KindPlan], size: Fraction) -> KindPla
         ConfigError: there is none near a size, for another reason than the size.
     """
     faults = []
-    for times in (0, -2, 2, -4, 4, -6, 6, -8, -10):
+    for step in sorted(range(-_TRIALS, _TRIALS // 2), key=abs):
         try:
-            return plan_kind(size * Fraction(2) ** times)
+            return plan_kind(size * Fraction(10, 7) ** step)
         except ConfigError as error:
             faults.append(error)
     raise faults[0]

@@ -128,7 +128,9 @@ def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> P
         ConfigError: the views cannot be planned here, or a file that they name is not the one that it was.
     """
     views = posted.sections["views"]
-    chosen = views if only is None else {name: view for name, view in views.items() if name in set(only)}
+    asked = set(views if only is None else only)
+    needed = _needed(posted.sections, asked)
+    chosen = {name: view for name, view in views.items() if name in needed}
     try:
         plan = build_plan({**local.raw, **posted.sections, "views": chosen}, local.folder)
     except ConfigError as error:
@@ -141,11 +143,25 @@ def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> P
             f"{view.window.shape.remedy or (view.ledger.periods.remedy if view.windows_per_user else '')}",
         )
         for name, view in plan.views.items()
-        if view.fingerprint.hex() != posted.fingerprints.get(name)
+        if name in asked and view.fingerprint.hex() != posted.fingerprints.get(name)
     ]
     if faults:
         raise ConfigError(faults)
-    return plan
+    return replace(plan, views={name: view for name, view in plan.views.items() if name in asked})
+
+
+def _needed(sections: Mapping[str, Any], asked: Collection[str]) -> set[str]:
+    """Return the views without which some cannot be planned as they were: sources of lists, and sharers of a budget."""
+    views, ladders, found = sections["views"], sections["ladders"], set(asked)
+    while True:
+        chosen = [view for name, view in views.items() if name in found]
+        lists = [view.get("catalogue") for view in chosen]
+        sharing = {view["ledger"] for view in chosen if any("share" in one for one in ladders[view["ladder"]])}
+        more = {made["from"] for made in lists if isinstance(made, Mapping) and "from" in made}
+        more |= {name for name, view in views.items() if view["ledger"] in sharing}
+        if more <= found:
+            return found
+        found |= more
 
 
 def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:

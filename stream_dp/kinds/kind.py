@@ -286,7 +286,8 @@ class ListedPlan(KindPlan):
     def check_lists(self, lists: Mapping[str, KeyList]) -> None:
         """Refuse a list in a topic that has too few keys, too many, or one that no event can have."""
         for topic in self.topics:
-            check_keys(lists[topic].keys, "catalogue.topic", self.fewest_keys)
+            path = "catalogue.topic" if self.made_of is None else "catalogue.keep"
+            check_keys(lists[topic].keys, path, self.fewest_keys)
 
     @property
     def list_in_words(self) -> str:

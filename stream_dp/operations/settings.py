@@ -167,6 +167,15 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
     Raises:
         ConfigError: there is no such view, an assignment is wrong, or the outcome is no valid configuration.
     """
+    return build_plan(assigned(before, view, assignments), before.folder)
+
+
+def assigned(before: Plan, view: str, assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the data of that plan, which need not be valid; arguments as of `tuned`.
+
+    Raises:
+        ConfigError: there is no such view, or an assignment is wrong.
+    """
     raw: dict[str, Any] = copy.deepcopy(dict(before.raw))
     named("view", view, raw["views"], "view")
     for assignment in assignments:
@@ -182,7 +191,7 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
             continue
         is_start = path[0] == "audiences" and len(path) > 1 and not isinstance(entry.get("audiences"), Mapping)
         _assign(raw if is_start or path[0] == "views" else entry, path, value)
-    return build_plan(raw, before.folder)
+    return raw
 
 
 def _entry(views: Data, view: str, assignment: str) -> dict[str, Any]:

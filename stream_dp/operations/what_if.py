@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -30,7 +28,7 @@ from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.kinds.kind import Showing
 from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel
 from stream_dp.lossless.levels import noise_parameter
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.settings import assigned, tuned
 from stream_dp.windows.events import Decoded
 
 Ints = NDArray[np.int64]
@@ -554,8 +552,8 @@ def what_if(
         yield replace(point, settings=settings, lasts_ms=reach, period_ms=period.length_ms)
 
 
-MOST_OCTAVES, STEPS_OF_OCTAVE = 6, 16
-"""A needed epsilon is looked for up to 2^6 times larger or smaller, in steps of 4 %."""
+MOST_STEPS, COARSE_STEPS, STEPS_OF_OCTAVE = 96, 4, 16
+"""A needed epsilon is looked for from 64 times smaller to 64 times larger, in steps of 19 %, and then of 4 %."""
 _FINE = 1 << 20
 """Factors are multiples of 1 over this."""
 
@@ -578,33 +576,29 @@ def needed_epsilon(
 
     def suffices(step: int) -> bool:
         try:
-            larger = replace(subject, plan=_scaled(subject, step))
+            larger = replace(subject, plan=_scaled(subject, settings, step))
         except ConfigError:
             return False
-        (point,) = what_if(larger, columns, [settings], known)
+        (point,) = what_if(larger, columns, [{}], known)
         found, error = point.recall or 0, math.inf if point.error is None else point.error[0]
         return point.lasts and found >= recall and error <= most_error
 
-    octave = STEPS_OF_OCTAVE
-    ends = range(0, (MOST_OCTAVES + 1) * octave, octave)
-    if suffices(0):
-        last = next((-step for step in ends[1:] if not suffices(-step)), -ends[-1]) + octave
-    else:
-        last = next((step for step in ends[1:] if suffices(step)), 0)
-        if not last:
-            return None
-    steps = range(last - octave + 1, last)
-    plan = _scaled(subject, steps[0] + bisect_left(steps, True, key=suffices))
-    return decimal_up(plan.views[subject.view].ledger.total.epsilon, 4)
+    # More epsilon does not always help: levels have largest sizes, budgets end, and thresholds are whole numbers.
+    found = next((step for step in range(-MOST_STEPS, MOST_STEPS + 1, COARSE_STEPS) if suffices(step)), None)
+    if found is None:
+        return None
+    finest = next(step for step in range(found - COARSE_STEPS + 1, found + 1) if step == found or suffices(step))
+    return decimal_up(_scaled(subject, settings, finest).views[subject.view].ledger.total.epsilon, 4)
 
 
-def _scaled(subject: Subject, step: int) -> Plan:
-    """Return the plan with all epsilons of the view, its ladder and its ledger larger or smaller.
+def _scaled(subject: Subject, settings: Mapping[str, str], step: int) -> Plan:
+    """Return the plan of a point with all epsilons of the view, its ladder and its ledger larger or smaller.
 
     Raises:
         ConfigError: that is no valid configuration.
     """
-    raw, times = deepcopy(dict(subject.plan.raw)), Fraction(round(2 ** (step / STEPS_OF_OCTAVE) * _FINE), _FINE)
+    raw = assigned(subject.plan, subject.view, assignments(subject.plan.views[subject.view], subject.level, settings))
+    times = Fraction(round(2 ** (step / STEPS_OF_OCTAVE) * _FINE), _FINE)
     view = raw["views"][subject.view]
     ledger = raw["ledgers"][view["ledger"]]
     for part in (ledger, ledger.get("zcdp"), view.get("selection"), *raw["ladders"][view["ladder"]]):

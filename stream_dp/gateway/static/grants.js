@@ -37,7 +37,7 @@ function effect({view, before, after, direction, difference, noise_interval_95: 
   const steps = `${view}: ${before} (${noise(half.before)}) → ${after} (${noise(half.after)}).`;
   if (direction === 'coarser') return `${steps} What was published stays, and becomes no finer.`;
   if (Number(difference) === 0) return `${steps} That costs nothing more.`;
-  return `${steps} A window costs up to ${difference} more, unless another audience has it as fine already.`;
+  return `${steps} A window costs up to ${difference} more (epsilon; rho in a ledger with a pool), unless another audience has it as fine already.`;
 }
 
 const field = (label, input) => h('label', {class: 'field'}, label, input);

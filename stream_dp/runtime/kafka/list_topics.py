@@ -11,19 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
+import msgspec
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
-from stream_dp.kinds.public_lists import MOST_KEEP, KeyList
-from stream_dp.records.codec import parse
-from stream_dp.records.history import Joiner
-from stream_dp.records.models import Release
+from stream_dp.kinds.public_lists import KeyList
 from stream_dp.runtime.kafka.client import Client, TopicState
 
 log = logging.getLogger("stream_dp.worker")
@@ -44,10 +42,11 @@ class _KeysOfRecords:
         """Return a copy, which may be thrown away if not all can be read."""
         return type(self)(set(self._keys))
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Add a record."""
-        if key is not None:
-            (self._keys.discard if value is None else self._keys.add)(key)
+    def take(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """Add records."""
+        for key, value in records:
+            if key is not None:
+                (self._keys.discard if value is None else self._keys.add)(key)
 
     def keys(self, _keep: int) -> Iterable[str]:
         """Return the keys.
@@ -58,31 +57,111 @@ class _KeysOfRecords:
         return [key.decode() for key in self._keys]
 
 
+class _ItemOfRelease(msgspec.Struct):
+    item: str
+
+
+class _SpanOfRelease(msgspec.Struct):
+    start_ms: int
+    end_ms: int
+
+
+class _PartOfRelease(msgspec.Struct):
+    number: int
+    of: int
+
+
+class _TypeOfRecord(msgspec.Struct):
+    type: str
+
+
+class _KeysOfRelease(msgspec.Struct):
+    """The part of a release of any kind that a list follows from."""
+
+    window: _SpanOfRelease
+    revision: int
+    items: list[_ItemOfRelease]
+    part: _PartOfRelease | None = None
+
+
+class _ReadRelease(NamedTuple):
+    """Keys of a window that one record shows."""
+
+    window: tuple[int, int]
+    revision: int
+    part: int
+    parts: int
+    keys: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class _KeysOfReleases:
-    """The keys that the releases of a topic show, by window; of a window those of the newest revision that was read."""
+    """The keys that the releases of a topic show, of its newest windows.
 
-    _windows: dict[tuple[int, int], tuple[int, tuple[str, ...]]] = field(default_factory=dict)
-    """By end and start of a window, the revision and its keys."""
-    _joiner: Joiner = field(default_factory=Joiner)
+    What is deleted in the topic, since its window has expired, is gone here as well, so that it is no matter when a
+    worker began to read.
+    """
+
+    keep: int
+    _entries: dict[tuple[bytes, int], _ReadRelease] = field(default_factory=dict)
+    """By key and revision; of a window those below its newest whole revision are left out."""
 
     def forked(self) -> Self:
-        """Return this one: nothing changes where records are read again."""
-        return self
+        """Return a copy, which may be thrown away if not all can be read."""
+        return type(self)(self.keep, dict(self._entries))
 
-    def take(self, _key: bytes | None, value: bytes | None) -> None:
-        """Add a record; what is deleted once its window has expired was shown all the same."""
-        record = None if value is None else self._joiner.take(parse(value))
-        if isinstance(record, Release):
-            window = record.window.end_ms, record.window.start_ms
-            if record.revision > self._windows.get(window, (0, ()))[0]:
-                self._windows[window] = record.revision, tuple(entry.item for entry in record.items)
-            for old in sorted(self._windows)[:-MOST_KEEP]:
-                del self._windows[old]
+    def take(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """Add records.
+
+        Raises:
+            ConfigError: one is no record of stream-dp.
+        """
+        for key, value in records:
+            if key is None:
+                continue
+            if value is None:
+                self._entries = {at: entry for at, entry in self._entries.items() if at[0] != key}
+                continue
+            try:
+                if msgspec.json.decode(value, type=_TypeOfRecord).type != "release":
+                    continue
+                record = msgspec.json.decode(value, type=_KeysOfRelease)
+            except msgspec.DecodeError:
+                raise ConfigError("it holds a record that is none of stream-dp") from None
+            part, parts = (1, 1) if record.part is None else (record.part.number, record.part.of)
+            window, shown = (record.window.end_ms, record.window.start_ms), tuple([one.item for one in record.items])
+            self._entries[key, record.revision] = _ReadRelease(window, record.revision, part, parts, shown)
+        windows = sorted({entry.window for entry in self._entries.values()})
+        newest, whole = set(windows[-self.keep - _SPARE :]), self._whole()
+        self._entries = {
+            at: entry
+            for at, entry in self._entries.items()
+            if entry.window in newest and entry.revision >= whole.get(entry.window, 0)
+        }
 
     def keys(self, keep: int) -> Iterable[str]:
-        """Return the keys of the newest windows."""
-        return {key for window in sorted(self._windows)[-keep:] for key in self._windows[window][1]}
+        """Return the keys of the newest windows of which a whole release was read."""
+        whole = self._whole()
+        newest = {window: whole[window] for window in sorted(whole)[-keep:]}
+        shown = (entry for entry in self._entries.values() if newest.get(entry.window) == entry.revision)
+        return {key for entry in shown for key in entry.keys}
+
+    def _whole(self) -> dict[tuple[int, int], int]:
+        """By window, the newest revision of which all parts were read."""
+        read: dict[tuple[tuple[int, int], int], set[int]] = {}
+        found: dict[tuple[int, int], int] = {}
+        for entry in self._entries.values():
+            parts = read.setdefault((entry.window, entry.revision), set())
+            parts.add(entry.part)
+            if len(parts) == entry.parts:
+                found[entry.window] = max(entry.revision, found.get(entry.window, 0))
+        return found
+
+
+_SPARE = 2
+"""Windows that are kept besides: the parts of a newer one may not be there yet."""
+_AT_ONCE = 64
+"""Records that are handed to a thread together."""
 
 
 @dataclass(slots=True)
@@ -91,11 +170,11 @@ class ListTopic:
 
     Attributes:
         name: of the topic.
-        of_releases: whether its records are releases; else their keys are the list.
+        keep: of a topic of releases, how many windows are needed; 0: the keys of its records are the list.
     """
 
     name: str
-    of_releases: bool = False
+    keep: int = 0
     _id: str = ""
     _content: _KeysOfRecords | _KeysOfReleases | None = None
     _read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -115,13 +194,18 @@ class ListTopic:
         since = {} if anew else self._read_to
         if ends == since:
             return False
-        fresh = _KeysOfReleases() if self.of_releases else _KeysOfRecords()
+        fresh = _KeysOfReleases(self.keep) if self.keep else _KeysOfRecords()
         content = fresh if anew or self._content is None else self._content.forked()
         read_to = dict(ends)
+        waiting: list[tuple[bytes | None, bytes | None]] = []
         async for record in client.follow([self.name], until_end=True, since=since):
             place = TopicPartition(record.topic, record.partition)
             read_to[place] = max(read_to.get(place, 0), record.offset + 1)
-            content.take(record.key, record.value)
+            waiting.append((record.key, record.value))
+            if len(waiting) == _AT_ONCE:
+                await asyncio.to_thread(content.take, waiting)
+                waiting = []
+        await asyncio.to_thread(content.take, waiting)
         self._id, self._content, self._read_to = state.id, content, read_to
         return True
 
@@ -178,7 +262,10 @@ class Lists:
 
     def join(self, others: Lists) -> None:
         """Go on with the lists of further views, too."""
-        self.topics = {**others.topics, **self.topics}
+        known = {
+            name: topic for name, topic in self.topics.items() if topic.keep >= others.topics.get(name, topic).keep
+        }
+        self.topics = {**others.topics, **known}
         self._kept = {**others._kept, **self._kept}
 
     def take(self, view: str, lists: ListsByTopic, now_ms: int) -> None:
@@ -193,20 +280,27 @@ async def read_lists(plan: Plan, client: Client) -> tuple[Lists, list[Fault]]:
         The lists; and the faults: a topic is missing, holds a key that is no text, or a view cannot use it.
     """
     needed = [view for view in plan.views.values() if view.kind.topics]
-    topics = {
-        topic: ListTopic(topic, of_releases=view.kind.made_of is not None)
-        for view in needed
-        for topic in view.kind.topics
-    }
+    topics: dict[str, ListTopic] = {}
+    for view in needed:
+        keep = 0 if view.kind.made_of is None else view.kind.made_of.keep
+        for topic in view.kind.topics:
+            topics[topic] = ListTopic(topic, max(keep, topics[topic].keep if topic in topics else 0))
     present = await client.describe(topics) if topics else {}
+    unread: dict[str, str] = {}
     for name, state in present.items():
-        await topics[name].read_on(client, state)
+        try:
+            await topics[name].read_on(client, state)
+        except ConfigError as error:
+            unread[name] = str(error)
     views: dict[str, ListsByTopic] = {}
     faults: list[Fault] = []
     for view in needed:
         missing = [topic for topic in view.kind.topics if topic not in present]
         if missing and view.kind.made_of is None:  # a topic of releases is created after this, with the others
             faults += [Fault(f"views.{view.view}", _missing(topic)) for topic in missing]
+            continue
+        if damaged := [f"topic {topic}: {unread[topic]}" for topic in view.kind.topics if topic in unread]:
+            faults += [Fault(f"views.{view.view}", words) for words in damaged]
             continue
         try:
             views[view.name] = await asyncio.to_thread(_usable, view, topics)
@@ -254,7 +348,7 @@ class ListWatch:
 
     def follow(self, plan: Plan) -> None:
         """Go on with the views of a plan."""
-        self._views = [view for view in plan.views.values() if view.kind.topics]
+        self._views = [view for view in plan.views.values() if view.kind.topics and not view.never_holds]
 
     async def look(self) -> None:
         """Read on; take what has changed for windows that close from now on, or say why not."""
@@ -282,9 +376,18 @@ class ListWatch:
             for view in self._views:
                 if topic in view.kind.topics:
                     self._warn(view, f"the broker has no topic {topic}")
-        new = {name for name, state in present.items() if await topics[name].read_on(self._client, state)}
+        new = {name for name, state in present.items() if await self._has_new(topics[name], state)}
         back, self._unread = self._unread - gone, gone
         return new | back
+
+    async def _has_new(self, topic: ListTopic, state: TopicState) -> bool:
+        try:
+            return await topic.read_on(self._client, state)
+        except ConfigError as error:
+            for view in self._views:
+                if topic.name in view.kind.topics:
+                    self._warn(view, str(error))
+            return False
 
     async def _take(self, view: ViewPlan) -> None:
         try:

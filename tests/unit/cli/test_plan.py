@@ -113,9 +113,25 @@ def test_the_page_says_what_a_recall_costs_or_that_it_is_out_of_reach(
         text = text.replace(old, new)
     (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
     said = call(*words, "--recall", "1", "--error", "0")
-    assert "is out of reach, whatever the ledger promises" in " ".join(said.out.split())
+    assert "is out of reach for a promise up to 64 times larger or smaller" in " ".join(said.out.split())
     said = call(*words, "--recall", "1", "--grid", "epsilon=1,2")
     assert said.code == 2
+
+
+@pytest.mark.slow
+def test_the_noise_of_the_file_does_not_matter_to_what_another_noise_needs(
+    words: tuple[str, ...], call: Call, tmp_path: Path
+) -> None:
+    needed = []
+    for noise in ("discrete-laplace", "discrete-gaussian"):
+        text = SHOP.replace("kind: histogram", f"kind: histogram, noise: {noise}")
+        for old, new in POOLED:
+            text = text.replace(old, new)
+        (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
+        said = call(*words, "--recall", "0.9", "--error", "1", "--grid", "noise=discrete-laplace", "--json")
+        (point,) = json.loads(said.out)["points"]
+        needed.append(point["needed"])
+    assert needed[0] == needed[1] is not None
 
 
 def test_json_has_every_point_and_reasons(words: tuple[str, ...], call: Call) -> None:

@@ -11,7 +11,7 @@ from stream_dp.accounting.composition import gaussian_rho, zcdp_epsilon
 from stream_dp.config.explanation import alone, describe
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
-from tests.support.releasing import ONLY_PAGES, POOL, plan
+from tests.support.releasing import ONLY_PAGES, POOL, SHOP, plan
 
 F = Fraction
 LADDER = (
@@ -87,6 +87,16 @@ def test_shares_find_a_size_for_kinds_that_move_fewer_counts_than_a_user_has_ite
     assert finest.epsilon == view.affords / 2 <= 2
     budget = view.ledger.budget.rho
     assert 2 * sum(one.planned.rho for one in text.views.values()) <= budget
+
+
+@pytest.mark.parametrize("epsilon", ["8", "39"])
+def test_shares_find_a_size_for_a_ladder_that_is_nearly_as_wide_as_there_are_sizes(epsilon: str) -> None:
+    wide = LADDER[0], '[{level: coarse, share: "1/500"}, {level: middle, share: "1/20"}, {level: fine, share: "1"}]'
+    pool = (POOL[0], POOL[1].replace('"39"', f'"{epsilon}"').replace("period: 4s", "period: 2s"))
+    no_pages = ("  pages:\n" + SHOP.partition("  pages:\n")[2].partition("  tops:\n")[0], "")
+    view = plan(no_pages, pool, wide, TOPS, ("    items_per_user: 1\n", "    items_per_user: 20\n")).views["tops"]
+    assert view.affords is not None
+    assert 1 <= view.affords <= 2
 
 
 def test_shares_keep_levels_apart_however_much_there_is() -> None:

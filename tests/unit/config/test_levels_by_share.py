@@ -10,6 +10,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.differences import differences
 from stream_dp.config.plan import Plan
 from stream_dp.config.shares import asked
+from stream_dp.control.editions import first_record, next_record, plan_holding
 from stream_dp.errors import ConfigError
 from stream_dp.operations.settings import tuned
 from tests.support.releasing import ONLY_PAGES, POOL, SHOP, Desk, plan
@@ -178,3 +179,18 @@ def test_in_a_pool_every_window_is_paid_for_with_all_steps_of_its_schedule(
     budget, needed = planned.ledgers["visitors"].budget, whole(planned)
     assert needed <= budget
     assert needed.rho > budget.rho * Fraction(99_990, 100_000)
+
+
+def test_settings_may_change_one_view_of_a_shared_budget_after_the_other() -> None:
+    """Of former settings only the views that they began are planned, and those that share their budget."""
+    changes: list[tuple[tuple[tuple[str, str], ...], dict[str, int]]] = [
+        ((("kbar: 3", "kbar: 4"),), {"tops": 60_000}),
+        ((("kbar: 3", "kbar: 4"), ("retention: 1h\n    buckets: 2", "retention: 2h\n    buckets: 2")), {}),
+    ]
+    local = plan(SHARES)
+    known = [first_record(local, 0)]
+    for at, (change, begins) in enumerate(changes):
+        known.append(next_record(known, plan(SHARES, *change), begins, {}, at))
+        held = plan_holding(known, local)
+    affords = {name: view.affords for name, view in plan(SHARES, *changes[-1][0]).views.items()}
+    assert {name: view.affords for name, view in held.newest.items()} == affords

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from stream_dp.config.explanation import describe
 from stream_dp.config.loading import read_config
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
+from stream_dp.control.editions import first_record, next_record, plan_holding
 from stream_dp.errors import ConfigError
-from stream_dp.kinds.public_lists import KeyList
+from stream_dp.kinds.public_lists import KeyList, ReleaseSettings
 from stream_dp.records.codec import AnyRecord, encode, encode_parts
 from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
@@ -62,7 +64,8 @@ def log_of(records: Iterable[AnyRecord], *, partitions: int = 2) -> MemoryLog:
 
 def put(log: MemoryLog, records: Iterable[AnyRecord]) -> None:
     for record in records:
-        log.append(TOPIC, record.window.start_ms // 1000 % 2, b"%d" % record.window.start_ms, encode(record))
+        refused = b"" if isinstance(record, Release) else b" refused"
+        log.append(TOPIC, record.window.start_ms // 1000 % 2, b"%d" % record.window.start_ms + refused, encode(record))
 
 
 async def listed(log: MemoryLog, plan: Plan | None = None) -> KeyList:
@@ -113,7 +116,7 @@ async def test_parts_of_a_release_count_once_they_are_all_there() -> None:
     assert (await listed(log)).size == 400
 
 
-async def test_what_is_deleted_was_shown_all_the_same() -> None:
+async def test_what_is_taken_back_leaves_the_list_whenever_a_worker_began_to_read() -> None:
     records = desk_with(HOME, CART).records("pages", "public")
     log = log_of(records)
     client, clock = MemoryClient(log), ManualClock(1000)
@@ -121,7 +124,96 @@ async def test_what_is_deleted_was_shown_all_the_same() -> None:
     watch = ListWatch(listing(), lists, client, clock)
     log.append(TOPIC, 0, b"0", None)
     await watch.look()
-    assert lists.newest("counted")[TOPIC] == KeyList.of(["home", "cart"])
+    assert lists.newest("counted")[TOPIC] == await listed(log) == KeyList.of(["cart"])
+
+
+async def test_a_sharper_release_of_which_parts_are_missing_leaves_the_former_in_effect() -> None:
+    desk = desk_with({f"page {at}": 900 for at in range(400)})
+    desk.grant(1, "public", "fine")
+    log = MemoryLog()
+    log.create(TOPIC, 1)
+    first, second = (encode_parts(record, 6000) for record in desk.records("pages", "public"))
+    for key, part in [*first, *second[:-1]]:
+        log.append(TOPIC, 0, key, part)
+    assert (await listed(log)).size == 400
+    log.append(TOPIC, 0, *second[-1])
+    assert (await listed(log)).size == 400
+
+
+async def test_a_record_that_cannot_be_read_leaves_the_last_list_in_effect(caplog: pytest.LogCaptureFixture) -> None:
+    log = log_of(desk_with(HOME).records("pages", "public"))
+    client = MemoryClient(log)
+    lists, _ = await read_lists(listing(), client)
+    watch = ListWatch(listing(), lists, client, ManualClock(1000))
+    log.append(TOPIC, 0, b"x", b"no record")
+    await watch.look()
+    assert lists.newest("counted")[TOPIC] == KeyList.of(["home"])
+    assert "it holds a record that is none of stream-dp" in caplog.text
+    _, faults = await read_lists(listing(), client)
+    assert [str(one) for one in faults] == [
+        f"views.counted: topic {TOPIC}: it holds a record that is none of stream-dp"
+    ]
+
+
+async def test_records_of_a_later_version_count_by_their_keys() -> None:
+    (record,) = desk_with(HOME).records("pages", "public")
+    later = (
+        encode(record)
+        .replace(b'"kind":"histogram"', b'"kind":"newer"')
+        .replace(b'"schema_version":1', b'"schema_version":9')
+    )
+    log = log_of([])
+    log.append(TOPIC, 0, b"0", later)
+    assert await listed(log) == KeyList.of(["home"])
+
+
+async def test_what_is_kept_in_memory_goes_by_what_views_need() -> None:
+    windows = [{f"page {at}": 900} for at in range(9)]
+    log = log_of(desk_with(*windows).records("pages", "public"))
+    lists, _ = await read_lists(listing(), MemoryClient(log))
+    content = lists.topics[TOPIC]._content
+    assert content is not None
+    assert len(content._entries) == KEEP + 2  # type: ignore[union-attr]
+    more, _ = await read_lists(listing(("keep: 2", "keep: 5")), MemoryClient(log))
+    lists.join(more)
+    assert lists.topics[TOPIC].keep == 5, "a view that needs more reads the topic anew"
+
+
+def retained(retention: str) -> tuple[str, str]:
+    """A change of how long the windows of pages are kept."""
+    return "retention: 1h\n    buckets: 2\n  counted", f"retention: {retention}\n    buckets: 2\n  counted"
+
+
+def test_settings_may_change_one_view_after_the_other() -> None:
+    """Of former settings only the views that they began are planned, and what those cannot be planned without."""
+    before, local = listing(), listing()
+    known = [first_record(before, 0)]
+    changes: list[tuple[tuple[tuple[str, str], ...], dict[str, int]]] = [
+        ((("keep: 2", "keep: 3"),), {"counted": 60_000}),
+        (
+            (
+                ("keep: 2", "keep: 3"),
+                ("retention: 1h\n    buckets: 2\n  counted", "retention: 2h\n    buckets: 2\n  counted"),
+            ),
+            {},
+        ),
+        ((("keep: 2", "keep: 4"),), {"counted": 120_000}),
+    ]
+    for at, (change, begins) in enumerate(changes):
+        known.append(next_record(known, listing(*change), begins, {}, at))
+        held = plan_holding(known, local)
+    assert held.newest["counted"].kind.made_of == ReleaseSettings("pages", "public", 4)
+
+
+@pytest.mark.parametrize(("retention", "warns"), [("2s", True), ("1h", False)])
+def test_a_list_of_more_windows_than_are_retained_is_warned_of(retention: str, warns: bool) -> None:
+    plan = listing(
+        ("keep: 2", "keep: 5"),
+        ("retention: 1h\n    buckets: 2\n  counted", f"retention: {retention}\n    buckets: 2\n  counted"),
+    )
+    found = [one for one in describe(plan).warnings if one.startswith("view counted")]
+    assert bool(found) == warns
+    assert not found or "keeps 5 windows of pages" in found[0]
 
 
 async def test_a_window_that_has_closed_goes_by_the_list_of_that_time() -> None:
