@@ -137,6 +137,7 @@ export function empty({release}) {
       h('code', {}, `/v1/views/${release.view}/series?item=KEY`), ', or ', h('code', {}, `stream-dp lookup FILE ${release.view} ${release.audience} KEY`), '.'),
     muted(`A key that nobody has gets ${release.absent_mean} on average, so do not add up the answers of many keys.`));
   }
+  if (release.catalogue?.keys === 0) return card('No keys yet', h('p', {}, 'The keys that are counted here are found by another view. None had been found when this window closed.'));
   const limit = shownFrom(release);
   return card('Nothing stands out in this window',
     h('p', {}, limit === undefined ? 'It was released, but no key could be told from the others. ' : 'It was released, but no key reached the limit from which one is shown. ',
@@ -180,7 +181,8 @@ export function loss(one, save) {
   const {privacy, ledger, level} = one.release, period = {start: ledger.period.start_ms, end: ledger.period.end_ms};
   const pool = ledger.zcdp, delta = inDelta(privacy.window, pool);
   const part = Math.min(1, inEpsilon(privacy.period, pool) / Number(ledger.budget.epsilon.decimal));
-  const says = `Your releases of ${span(period)}: ${epsilon(privacy.period, pool)}. All readers together: at most ${epsilon(ledger.budget)}.`;
+  const yours = part < 1 ? epsilon(privacy.period, pool) : epsilon(ledger.budget); // no more than what all readers have
+  const says = `Your releases of ${span(period)}: ${part < 1 ? '' : 'at most '}${yours}. All readers together: at most ${epsilon(ledger.budget)}.`;
   return card('What this reveals about one of them', h('div', {class: 'meter', role: 'img', 'aria-label': says}, h('i', {css: {width: `${part * 100}%`}})), h('p', {}, says),
     h('p', {}, `This window alone: ${epsilon(privacy.window, pool)}. With or without the data of one of them, whatever you see in this window would be at most ${factor(privacy.window, pool)} times as likely`,
       delta > 0 && `, but for a chance of ${delta.toPrecision(3)}`, '. The smaller ε, the less is revealed.'),
