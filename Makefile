@@ -41,9 +41,9 @@ LOCK := -c constraints.txt
 
 help:
 	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS="--open --keep-running")"
-	@echo "make test       install, lint, run the ordinary tests; about 10 minutes on two cores  (TEST_ARGS=\"-k name\")"
+	@echo "make test       install, lint, run the ordinary tests; 5 to 10 minutes on two cores  (TEST_ARGS=\"-k name\")"
 	@echo "make quick      the unit, kinds and pipeline tests that need no Kafka  (TEST_ARGS=\"-k name\")"
-	@echo "make slow       more cases of what make test shows, without Kafka; about 40 minutes  (TEST_ARGS=\"-k name\")"
+	@echo "make slow       more cases of what make test shows, without Kafka; 20 to 40 minutes  (TEST_ARGS=\"-k name\")"
 	@echo "make nightly    all that make test leaves out: every case on Kafka, chaos, soak; two hours  (TEST_ARGS=\"-k name\")"
 	@echo "make reproduce  the papers' tables and figures: PAPER=lossless, topk, gap, subset, finite or all; now: $(PAPER)"
 	@echo "                (FOLDER=... for the pictures; now: $(FOLDER); REPRODUCE_ARGS=--help explains one paper)"
@@ -58,7 +58,7 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/stream-dp demo $(DEMO_ARGS)
 
 test: lint
-	@echo "test: pytest, the ordinary tests: unit, statistical, pipeline, broker; about 10 minutes on two cores"
+	@echo "test: pytest, the ordinary tests: unit, statistical, pipeline, broker; 5 to 10 minutes on two cores"
 	@$(BIN)/python -m pytest --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp
@@ -66,7 +66,7 @@ quick: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow and not nightly" $(TEST_JOBS) $(TEST_ARGS)
 
 slow: $(VENV)/dev.stamp
-	@echo "slow: pytest, more cases of what the ordinary tests show, without Kafka; about 40 minutes on two cores"
+	@echo "slow: pytest, more cases of what the ordinary tests show, without Kafka; 20 to 40 minutes on two cores"
 	@$(BIN)/python -m pytest -m "slow and not broker and not nightly" --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 nightly: $(VENV)/dev.stamp
