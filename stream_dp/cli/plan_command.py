@@ -243,9 +243,9 @@ def _promise(found: Sequence[Point], view: ViewPlan, recall: float, most_error: 
     ledger = view.ledger
     settings = f" with {_words(point.settings)}" if point.settings else ""
     return (
-        f"{asked} needs epsilon {point.needed} per {ledger.periods.words}{settings}; FILE promises "
-        f"{decimal_up(ledger.total.epsilon)}. Then what is released changes the odds that one of {ledger.population} "
-        f"took part by a factor of at most {odds_factor(epsilon)}."
+        f"{asked} needs epsilon {point.needed} per {ledger.periods.words}{settings}; the file promises "
+        f"{decimal_up(ledger.total.epsilon)}. Then what is released may change the odds that a given user took part "
+        f"({ledger.population}) by a factor of at most {odds_factor(epsilon)}, apart from delta."
     )
 
 

@@ -149,7 +149,7 @@ def figure_of(stream: Stream, side: str, bounds: str, noisy: Noisy, least: float
             low, high = (low, middle) if within(middle).sum() >= share * shown.sum() else (middle, high)
         return 100 * high
 
-    tops = np.bincount(window[place < TOP], minlength=counted.windows)
+    tops = np.bincount(counted.window[counted.place < TOP], minlength=counted.windows)
     found = np.bincount(window[place < TOP], shown[place < TOP], minlength=counted.windows)
     recall = float((found[tops > 0] / tops[tops > 0]).mean())
     return Figure(
