@@ -24,6 +24,7 @@ from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.operations import named, plain
 from stream_dp.operations.feed import FeedOptions
+from stream_dp.operations.needed_epsilon import needed_epsilon
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import (
     Counted,
@@ -34,7 +35,6 @@ from stream_dp.operations.what_if import (
     best,
     changed_file,
     check_kind,
-    needed_epsilon,
     points,
     what_if,
 )

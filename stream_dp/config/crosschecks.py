@@ -84,7 +84,7 @@ def dead_letter_topic(sections: Sections, name: str, source: SourceConfig) -> st
 
 
 def list_faults(sections: Sections, path: str, view: str, kind: KindPlan) -> Iterator[Fault]:
-    """Faults of lists that are made of releases, or stand in topics: these are nobody else's, and have no events.
+    """Faults of lists that are made of releases or kept in topics. Such a topic is for the list alone: no events.
 
     Args:
         sections: the configuration.

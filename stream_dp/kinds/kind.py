@@ -20,7 +20,7 @@ from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, ReleaseSettings, check_keys
-from stream_dp.kinds.sealing import Ladder, NoiseLevel, SealedTable, Sealing, levels_of, read_counts
+from stream_dp.kinds.sealing import Ladder, NoiseLevel, SealedTable, Sealing, gaussian_levels, noise_levels, read_counts
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
 from stream_dp.records.models import ItemCount
@@ -47,8 +47,8 @@ class ViewBasis:
     application: str = ""
 
     def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
-        """The noise of every level; arguments and errors as of `sealing.levels_of`."""
-        return levels_of(self.ladder, sensitivity, gaussian=self.gaussian, shown=shown)
+        """The noise of every level; arguments and errors as of `sealing.noise_levels` and `gaussian_levels`."""
+        return (gaussian_levels if self.gaussian else noise_levels)(self.ladder, sensitivity, shown)
 
 
 class Explanation(BaseModel):

@@ -239,13 +239,6 @@ class GaussianLevel(NoiseLevel):
         return gaussian_sum(self.parts, panes)
 
 
-def levels_of(
-    ladder: Ladder, sensitivity: int, *, gaussian: bool, shown: Fraction = Fraction(0)
-) -> tuple[NoiseLevel, ...]:
-    """The noise of every level of a ladder; arguments and errors as of `noise_levels`, and which noise it is."""
-    return gaussian_levels(ladder, sensitivity, shown) if gaussian else noise_levels(ladder, sensitivity, shown)
-
-
 def gaussian_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
     """The discrete Gaussian noise of every level of a ladder.
 
@@ -495,7 +488,7 @@ def prune(
 ) -> SealedTable:
     """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
 
-    The mere presence of a key in the stored state tells that somebody counted for it.
+    A stored key shows that somebody had it, even if it is published nowhere.
 
     Args:
         table: what was sealed.

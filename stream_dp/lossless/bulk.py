@@ -73,7 +73,7 @@ class Uniforms:
 
 
 class Numbers(Protocol):
-    """Uniform numbers of [0, 1), of which the top 16 bits are cheap."""
+    """Uniform numbers in [0, 1); their top 16 bits are cheap to get."""
 
     def leads(self, first: int, size: int) -> NDArray[np.uint16]:
         """The top 16 bits of the numbers `first` and following."""

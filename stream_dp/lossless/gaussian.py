@@ -7,6 +7,7 @@ does. The law of a sum is that of one discrete Gaussian but for a factor that is
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -85,7 +86,7 @@ def bulk_gaussian(variance: Fraction, size: int, bits: BitSource) -> NDArray[np.
     Args:
         variance: v, at most `LARGEST_VARIANCE`; the variance of a number is at most that.
         size: how many, at most 2^40.
-        bits: fresh source of uniform bits, of which 256 are taken: the key of this call's AES-256.
+        bits: fresh source of uniform bits; this call takes 256 of them, as the key of its AES-256.
 
     Returns:
         Shape (size,).
@@ -175,7 +176,7 @@ class GaussianSum:
             raise ParameterError("the variances that are added up are too small")
         # Of a wide law, parts of h numbers stand for their first: weights fall, so P(|Z| >= m h) is at most
         # 2 h S / (1 + 2 h T), with S the weights at m h, (m + 1) h, ... and T those at h, 2 h, ... These are the
-        # weights of the variance over h^2, of which 2 S / (1 + 2 T) is the tail: larger by 1 + 1 / (2 T) at most.
+        # weights of the variance over h^2, whose tail is 2 S / (1 + 2 T): the bound is at most 1 + 1 / (2 T) times it.
         root = isqrt(self.variance.numerator // self.variance.denominator)
         self._width = max(1, root // _FINEST_PARTS)
         self._narrow = Fraction(self.variance, self._width**2)
@@ -204,15 +205,12 @@ class GaussianSum:
 
     def _first(self, chance: Fraction) -> int:
         """The first multiple of the width t with P(|S| >= t) <= chance as it is bounded here."""
-        _, upper = _tails(self._narrow, _TAIL_PRECISION)
-        least = Fraction(chance * (1 << _TAIL_PRECISION), self._factor)
-        low, high = 0, len(upper) - 1
-        if upper[high] > least:
+        end = len(_tails(self._narrow, _TAIL_PRECISION)[1]) * self._width
+        firsts = range(self._width, end, self._width)
+        at = bisect_left(firsts, True, key=lambda t: self.beyond(t) <= chance)
+        if at == len(firsts):
             raise ParameterError("the chance is too small")
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if upper[middle] <= least else (middle, high)
-        return high * self._width
+        return firsts[at]
 
     @property
     def tails(self) -> list[Fraction]:

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import BitSource
@@ -48,9 +49,12 @@ def seal(counts: Mapping[bytes, int], finest: int, bits: BitSource) -> dict[byte
     Guarantee: l ln(2^64 / A)-DP for a known set of keys; with `discovery_delta` where keys are unknown.
     Time: that of `bulk_noise`; what else there is, is sorting. Source: specs/lossless 6.4, 7.5.
     """
-    keys = sorted(counts)
-    noise = bulk_noise(finest, len(keys), bits).tolist()
-    return {key: counts[key] + drawn for key, drawn in zip(keys, noise, strict=True)}
+    return _noised(counts, bulk_noise(finest, len(counts), bits))
+
+
+def _noised(counts: Mapping[bytes, int], noise: NDArray[np.int64]) -> dict[bytes, int]:
+    """Add noise to the counts, in the order of their keys."""
+    return {key: counts[key] + drawn for key, drawn in zip(sorted(counts), noise.tolist(), strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +115,11 @@ def read_levels(
     Time: 0.2 microseconds per key, and per key and level 120 nanoseconds at epsilon 2, 180 at 0.1.
     Source: specs/lossless 6.3, 6.4.
     """
-    if len(digest) != DIGEST_BYTES:
-        raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    _check(noise, digest)
     for threshold in (finest, *thresholds):
         noise_parameter(threshold)
         if threshold < finest:
             raise StateError(f"level {threshold} is finer than {finest}, from which it would be read")
-    if len(noise.prf_key) != KEY_BYTES:
-        raise ParameterError(f"the noise key must have {KEY_BYTES} bytes, not {len(noise.prf_key)}")
     streams = AddressedWords(noise.prf_key, noise.name, digest)
     addresses = streams.addresses(list(fine))
     clocks = {}
@@ -134,9 +135,7 @@ def seal_gaussian(counts: Mapping[bytes, int], variance: Fraction, bits: BitSour
 
     Guarantee: l / (2 variance)-zCDP for a known set of keys, where a user moves l counts.
     """
-    keys = sorted(counts)
-    noise = bulk_gaussian(variance, len(keys), bits).tolist()
-    return {key: counts[key] + drawn for key, drawn in zip(keys, noise, strict=True)}
+    return _noised(counts, bulk_gaussian(variance, len(counts), bits))
 
 
 def read_gaussian(
@@ -155,10 +154,10 @@ def read_gaussian(
         levels: the levels asked for, 0 the coarsest, len(steps) the finest.
 
     Raises:
+        ParameterError: the key has another length.
         StateError: the digest is not one.
     """
-    if len(digest) != DIGEST_BYTES:
-        raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    _check(noise, digest)
     if not levels:
         return []
     columns = {len(steps): np.array(list(fine.values()), np.int64)}
@@ -170,6 +169,13 @@ def read_gaussian(
 
 
 _STEP_TAG = b"gaussian step"
+
+
+def _check(noise: WindowNoise, digest: bytes) -> None:
+    if len(digest) != DIGEST_BYTES:
+        raise StateError(f"a snapshot digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    if len(noise.prf_key) != KEY_BYTES:
+        raise ParameterError(f"the noise key must have {KEY_BYTES} bytes, not {len(noise.prf_key)}")
 
 
 def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:

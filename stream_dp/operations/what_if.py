@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import product
 from typing import Any, Literal
 
@@ -24,11 +23,10 @@ from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import Shares, lasts_ms
 from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
-from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.kinds.kind import Showing
 from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel
 from stream_dp.lossless.levels import noise_parameter
-from stream_dp.operations.settings import assigned, tuned
+from stream_dp.operations.settings import tuned
 from stream_dp.windows.events import Decoded
 
 Ints = NDArray[np.int64]
@@ -550,61 +548,6 @@ def what_if(
         others = [one for one in plan.views.values() if one.ledger == view.ledger]
         reach = lasts_ms(Shares.of(view.ledger.budget, period, others), period, view)
         yield replace(point, settings=settings, lasts_ms=reach, period_ms=period.length_ms)
-
-
-MOST_STEPS, COARSE_STEPS, STEPS_OF_OCTAVE = 96, 4, 16
-"""A needed epsilon is looked for from 64 times smaller to 64 times larger, in steps of 19 %, and then of 4 %."""
-_FINE = 1 << 20
-"""Factors are multiples of 1 over this."""
-
-
-def needed_epsilon(
-    subject: Subject, columns: EventColumns, settings: Mapping[str, str], asked: tuple[float, float], known: Counted
-) -> str | None:
-    """Return the epsilon that the ledger would have to promise for a recall; None if none suffices that was tried.
-
-    All epsilons of the view and its ledger are as many times larger or smaller.
-
-    Args:
-        subject: the view.
-        columns: of the view.
-        settings: of a point.
-        asked: the least recall, and the largest median error.
-        known: as in `what_if`.
-    """
-    recall, most_error = asked
-
-    def suffices(step: int) -> bool:
-        try:
-            larger = replace(subject, plan=_scaled(subject, settings, step))
-        except ConfigError:
-            return False
-        (point,) = what_if(larger, columns, [{}], known)
-        found, error = point.recall or 0, math.inf if point.error is None else point.error[0]
-        return point.lasts and found >= recall and error <= most_error
-
-    # More epsilon does not always help: levels have largest sizes, budgets end, and thresholds are whole numbers.
-    found = next((step for step in range(-MOST_STEPS, MOST_STEPS + 1, COARSE_STEPS) if suffices(step)), None)
-    if found is None:
-        return None
-    finest = next(step for step in range(found - COARSE_STEPS + 1, found + 1) if step == found or suffices(step))
-    return decimal_up(_scaled(subject, settings, finest).views[subject.view].ledger.total.epsilon, 4)
-
-
-def _scaled(subject: Subject, settings: Mapping[str, str], step: int) -> Plan:
-    """Return the plan of a point with all epsilons of the view, its ladder and its ledger larger or smaller.
-
-    Raises:
-        ConfigError: that is no valid configuration.
-    """
-    raw = assigned(subject.plan, subject.view, assignments(subject.plan.views[subject.view], subject.level, settings))
-    times = Fraction(round(2 ** (step / STEPS_OF_OCTAVE) * _FINE), _FINE)
-    view = raw["views"][subject.view]
-    ledger = raw["ledgers"][view["ledger"]]
-    for part in (ledger, ledger.get("zcdp"), view.get("selection"), *raw["ladders"][view["ladder"]]):
-        if part is not None and part.get("epsilon") is not None:
-            part["epsilon"] = str(parse_exact(str(part["epsilon"])) * times)
-    return build_plan(raw, subject.plan.folder)
 
 
 def planned(subject: Subject, settings: Mapping[str, str]) -> Plan:

@@ -10,10 +10,11 @@ from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.records.models import Release
+from stream_dp.releases.publication import Revision, account
 from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import tail
-from tests.support.releasing import plan_of
-from tests.support.sealing import minimum_counts
+from tests.support.releasing import KEY, keyed, plan_of
+from tests.support.sealing import minimum_counts, read_window, seal_window
 
 VIEW = "asked"
 COARSE, MIDDLE, FINE = range(3)
@@ -82,6 +83,26 @@ class Case:
 def outcome(record: Release) -> Hashable:
     """What a record says of the key "home": its count, or that it is hidden."""
     return next((entry.count for entry in record.items if entry.item == "home"), "hidden")
+
+
+def outcomes_of(case: Case, view: ViewPlan, windows: int) -> list[list[Hashable]]:
+    """What the records of many windows with the counts of a case say, level by level."""
+    levels = range(len(view.levels))
+    found: list[list[Hashable]] = [[] for _ in levels]
+    for start in range(windows):
+        table = seal_window(view, start, case.counts, prf_key=KEY, entropy=keyed, lists=case.lists)
+        for level, reading in zip(levels, read_window(view, start, table, levels, KEY), strict=True):
+            revision = Revision(
+                view,
+                audience="public",
+                level=level,
+                start_ms=start,
+                number=1,
+                period_loss=Cost.ZERO,
+                ledger=account(view.ledger, start),
+            )
+            found[level].append(outcome(revision.release(fields=reading.fields, window_loss=Cost.ZERO)))
+    return found
 
 
 def noised(count: int) -> Callable[[Fraction, ViewPlan, int], Law]:

@@ -25,10 +25,9 @@ from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts
 from stream_dp.records.history import History, Joiner
 from stream_dp.records.models import Refusal, Release
 from stream_dp.releases import pieces, publication
-from stream_dp.releases.publication import Revision, account
 from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from stream_dp.windows.effects import Commit, Erase, Increment, Send, Step
-from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, VIEW, Case, outcome
+from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, VIEW, Case, outcomes_of
 from tests.support.chance import pooled_p_value
 from tests.support.chosen import every, kept_ordinary, ordinarily
 from tests.support.given import there
@@ -63,22 +62,7 @@ repeats. Mutants are off by a quarter in epsilon."""
 def outcomes(kind: str) -> Sequence[Counter[Hashable]]:
     """What the records of many windows with the same counts say, level by level."""
     case = CASES[kind]
-    view = case.plan().views[VIEW]
-    found: list[Counter[Hashable]] = [Counter() for _ in LEVELS]
-    for start in range(WINDOWS):
-        table = seal_window(view, start, case.counts, prf_key=KEY, entropy=keyed, lists=case.lists)
-        for level, reading in zip(LEVELS, read_window(view, start, table, LEVELS, KEY), strict=True):
-            record = Revision(
-                view,
-                audience="public",
-                level=level,
-                start_ms=start,
-                number=1,
-                period_loss=Cost.ZERO,
-                ledger=account(view.ledger, start),
-            ).release(fields=reading.fields, window_loss=Cost.ZERO)
-            found[level][outcome(record)] += 1
-    return found
+    return [Counter(level) for level in outcomes_of(case, case.plan().views[VIEW], WINDOWS)]
 
 
 @pytest.mark.slow

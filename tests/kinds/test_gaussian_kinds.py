@@ -10,14 +10,12 @@ from math import exp
 
 import pytest
 
-from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan, ViewPlan
-from stream_dp.releases.publication import Revision, account
-from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, SHOP, VIEW, Case, outcome
+from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, SHOP, VIEW, Case, outcomes_of
 from tests.support.chance import pooled_p_value
 from tests.support.chosen import kept_ordinary
-from tests.support.releasing import KEY, Desk, keyed, plan_of
-from tests.support.sealing import minimum_counts, read_window, seal_window
+from tests.support.releasing import Desk, plan_of
+from tests.support.sealing import minimum_counts
 
 LEVELS = (COARSE, MIDDLE, FINE)
 WINDOWS = 2000
@@ -42,24 +40,8 @@ def plan_with_pool(case: Case) -> Plan:
 def outcomes(kind: str) -> Sequence[list[Seen]]:
     """What the records of many windows with the same counts say, level by level."""
     case = CASES[kind]
-    view = plan_with_pool(case).views[VIEW]
-    found: list[list[Seen]] = [[] for _ in LEVELS]
-    for start in range(WINDOWS):
-        table = seal_window(view, start, case.counts, prf_key=KEY, entropy=keyed, lists=case.lists)
-        for level, reading in zip(LEVELS, read_window(view, start, table, LEVELS, KEY), strict=True):
-            revision = Revision(
-                view,
-                audience="public",
-                level=level,
-                start_ms=start,
-                number=1,
-                period_loss=Cost.ZERO,
-                ledger=account(view.ledger, start),
-            )
-            seen = outcome(revision.release(fields=reading.fields, window_loss=Cost.ZERO))
-            assert isinstance(seen, int | str)
-            found[level].append(seen)
-    return found
+    found = outcomes_of(case, plan_with_pool(case).views[VIEW], WINDOWS)
+    return [[seen for seen in level if isinstance(seen, int | str)] for level in found]
 
 
 def gaussian(variance: Fraction) -> dict[Seen, float]:
