@@ -12,7 +12,7 @@ from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.bulk import bulk_noise
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.lossless.sealed import WindowNoise, seal, snapshot_digest
+from stream_dp.lossless.sealed import WindowNoise, read_gaussian, seal, snapshot_digest
 from tests.support.readings import pruned, read_rows, read_rows_lmr1
 from tests.support.tapes import RecordedBits
 
@@ -199,6 +199,21 @@ def test_a_noise_key_of_the_wrong_length_is_refused() -> None:
 def test_a_digest_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(StateError, match="has 32 bytes, not 31"):
         read({b"a": 1}, LADDER, digest=bytes(31))
+
+
+@pytest.mark.parametrize(
+    ("key", "digest", "error"),
+    [
+        (bytes(16), bytes(32), (ParameterError, "must have 32 bytes, not 16")),
+        (bytes(32), bytes(31), (StateError, "has 32 bytes, not 31")),
+    ],
+)
+def test_a_gaussian_table_is_read_with_a_key_and_a_digest_of_their_length(
+    key: bytes, digest: bytes, error: tuple[type[Exception], str]
+) -> None:
+    noise = WindowNoise(name=b"release", prf_key=key)
+    with pytest.raises(error[0], match=error[1]):
+        read_gaussian({b"a": 1}, noise, digest, steps=[Fraction(2)], levels=[0, 1])
 
 
 # ------------------------------------------------------------------------------------------------------------- prune
