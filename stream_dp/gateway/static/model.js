@@ -38,7 +38,7 @@ function before(release, data) {
 function state({release, refusal}) {
   if (!release) return refusal?.reason === 'lost' ? 'lost' : 'refused';
   if (refusal) return 'sharper_refused';
-  if (!release.items.length) return 'empty';
+  if (!release.items.length && release.kind !== 'lookup') return 'empty';
   return release.revision > 1 ? 'sharper' : 'released';
 }
 
@@ -136,13 +136,13 @@ export function smoothed(points) {
   });
 }
 
+const NORMAL = [1.96, 1.4395, 1.1503, 0.9346, 0.7554, 0.5978, 0.4538, 0.3186, 0.1891, 0.0627]; // its quantiles at 1/40, 3/40, ...
+
 // Post-processing: 20 equally likely places of the true number; the noise's scale follows from its 95 % half width.
 export function places(release, count) {
   if (!single(release) || !release.noise_interval_95) return null;
-  const scale = release.noise_interval_95 / Math.log(20);
   if (count < 0) return null;
-  return Array.from({length: 20}, (_, k) => {
-    const p = (k + 0.5) / 20;
-    return count + (p < 0.5 ? scale * Math.log(2 * p) : -scale * Math.log(2 * (1 - p)));
-  });
+  const half = release.noise_interval_95, isNormal = release.noise?.distribution === 'discrete gaussian';
+  const far = k => half * (isNormal ? NORMAL[k] / NORMAL[0] : Math.log((k + 0.5) / 10) / Math.log(1 / 20));
+  return Array.from({length: 20}, (_, k) => count + (k < 10 ? -far(k) : far(19 - k)));
 }

@@ -82,7 +82,7 @@ function scale(one) {
 }
 
 export function bars(one, {item, unit, all, go, moved}) {
-  const {release, before} = one, limit = shownFrom(release), {most, pc} = scale(one), grid = ticks(0, most);
+  const {release, before} = one, limit = shownFrom(release), {most, pc} = scale(one), grid = ticks(0, most, most < 1e4 ? 5 : 3);
   const rows = all ? one.rows : one.rows.slice(0, 16), wrong = missed(one), ranked = release.kind === 'topk' && release.selection !== 'fixed-threshold';
   const legend = [['', 'interval now'], before && ['old', `before, ±${num(before.half)}`],
     one.rows.some(row => row.interval.open) && ['fade', 'noise alone may have shown it'], limit !== undefined && ['hid', 'keys here are hidden']];
@@ -96,7 +96,7 @@ export function bars(one, {item, unit, all, go, moved}) {
         lane(row, {old, pc, limit, grid, from: moved?.get(row.item)}),
         h('div', {class: 'range'}, words(row.interval), h('span', {class: 'sr'}, ` ${unit}`, old && `; before: ${words(old)}`)));
     }), h('li', {class: 'axis', 'aria-hidden': 'true'}, h('div'), h('div', {class: 'lane'},
-      grid.map((t, k) => h('span', {class: k === 0 && 'first', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
+      grid.map((t, k) => h('span', {class: k === 0 ? 'first' : t > 0.9 * most && 'last', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
     wrong.length > 0 && h('p', {class: 'note warn'}, h('strong', {}, list(wrong)), ': The earlier interval missed. About 1 of 20 does; the new one replaces it.'),
     muted(order(one)),
     one.rows.length > rows.length && button(`Show ${one.rows.length - rows.length} more`, () => go({all: true}), {id: 'more'}),
@@ -118,7 +118,7 @@ export function leads(one, {unit, item, go, moved}) {
     const sure = Math.min(99, Math.floor((1 - Number(row.wrong_at_most)) * 100 + 1e-9)), old = one.before?.intervals.get(row.item);
     const [tone, verdict] = sure >= 95 ? ['', 'settled'] : sure >= 80 ? ['mid', 'likely'] : ['low', 'not settled'];
     const next = one.rows[k + 1], claim = ['', ' is first', 'These two are the two largest'][k + 1] ?? `These ${k + 1} are the ${k + 1} largest`;
-    const margin = Math.floor(Number(row.margin_95 ?? 0));
+    const margin = Math.floor(Number(row.margin_95?.decimal ?? 0));
     return h('li', {class: row.item === item && 'chosen'}, h('div', {class: 'rank'}, tone === 'low' ? `${row.rank}?` : row.rank), h('div', {},
       h('div', {class: 'who'}, button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)}),
         h('span', {}, `${words(row.interval)} ${unit}`, old && h('span', {class: 'sr'}, `; before: ${words(old)}`))),

@@ -299,15 +299,15 @@ const GOES_ON = {true: 'Open windows continue: nothing that is counted or noised
 // A change in words, as `stream-dp apply` prints it.
 function page({settings, differs, views, ledgers, former_editions: former, warnings, reverts}) {
   const shown = new Set(views.flatMap(view => view.settings.map(one => one.path)).concat(ledgers.flatMap(one => one.settings.map(each => each.path))));
-  const rows = pairs => table('What changes', ['What', 'Before → after'], pairs.filter(Boolean));
+  const rows = (of, pairs) => table(`What changes of ${of}`, ['What', 'Before → after'], pairs.filter(Boolean));
   const setting = ({path, before, after, change: kind}) => [path, kind === 'changed' ? `${before ?? 'none'} → ${after ?? 'none'}` : change({path: '', before, after, change: kind}).trim()];
   const noise = n => (n === null ? 'none' : `±${num(n)}`), rest = differs.filter(one => !shown.has(one.path));
   return h('div', {id: 'page'}, views.map(view => [
     h('h3', {}, view.change === 'removed' ? `View ${view.view} ends at ${at(view.at_ms)}` : `View ${view.view}${view.change === 'new' ? ' (new)' : ''}, from the window of ${at(view.at_ms)} on`),
-    rows([...view.settings.map(setting), ['a day costs, at worst', step(view.day_before, view.day_after, cost)], ...view.levels.map(one => [`95 % error of a count, level ${one.level}`, step(one.before, one.after, noise)])]),
+    rows(`view ${view.view}`, [...view.settings.map(setting), ['a day costs, at worst', step(view.day_before, view.day_after, cost)], ...view.levels.map(one => [`95 % error of a count, level ${one.level}`, step(one.before, one.after, noise)])]),
     view.change === 'changed' && h('p', {}, GOES_ON[view.goes_on])]),
-  ledgers.map(one => [h('h3', {}, `Ledger ${one.ledger}`), rows([...one.settings.map(setting), ['a day of all views costs, at worst', step(one.day_before, one.day_after, cost)], ['all views are paid', step(one.lasts_before, one.lasts_after, lasting)]])]),
-  rest.length > 0 && [h('h3', {}, 'In no view'), rows(rest.map(setting))],
+  ledgers.map(one => [h('h3', {}, `Ledger ${one.ledger}`), rows(`ledger ${one.ledger}`, [...one.settings.map(setting), ['a day of all views costs, at worst', step(one.day_before, one.day_after, cost)], ['all views are paid', step(one.lasts_before, one.lasts_after, lasting)]])]),
+  rest.length > 0 && [h('h3', {}, 'In no view'), rows('no view', rest.map(setting))],
   former.length > 0 && [h('h3', {}, 'Earlier windows are published differently'), h('ul', {}, former.map(one => h('li', {},
     `View ${one.view}, edition ${one.edition}, windows from ${at(one.from_ms)}${one.until_ms ? ` until ${at(one.until_ms)}` : ' on'}: ${one.changes.map(each => `${each.what} ${each.before ?? 'none'} → ${each.after ?? 'none'}`).join('; ')}`)))],
   [...reverts, ...warnings].map(text => h('p', {class: 'note warn'}, prose(text))),
