@@ -86,12 +86,16 @@ def start_of(day: int) -> int:
     return BEGIN + day * DAY
 
 
+def counts_on(day: int) -> dict[str, int]:
+    """What is counted on a day, exactly: no large count is that of another day."""
+    return {key: count + 1009 * day for key, count in COUNTS.items()} | FEW
+
+
 def counts_of(view: str, day: int) -> dict[str, int]:
-    """What is counted in a view on a day, exactly: nothing is alike on two days."""
+    """What is counted in a view on a day of the story."""
     if (view, day) == ("destinations", EMPTY):
         return {"ORD": 7}
-    hostile = {HOSTILE: 400_000} if view == "lost" else {}
-    return {key: count + 1009 * day for key, count in COUNTS.items()} | FEW | hostile
+    return counts_on(day) | ({HOSTILE: 400_000} if view == "lost" else {})
 
 
 @cache
@@ -154,7 +158,7 @@ class Shop:
     def day(self, day: int) -> None:
         """Release the windows of a day."""
         for name in self.desk.plan.views:
-            self.desk.give(name, start_of(day), counts_of(name, day))
+            self.desk.give(name, start_of(day), counts_on(day))
         self.publish()
 
     def sharpen(self, day: int) -> None:

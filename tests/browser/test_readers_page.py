@@ -380,6 +380,33 @@ def test_releases_that_were_made_anew_are_read_again(look: Open, shop: Shop) -> 
     page.wait_for_selector(".strip button >> nth=1")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [["destinations"], []])
+def test_a_view_that_is_new_gets_into_an_open_page(
+    empty_page: Callable[..., Page], shop: Shop, known: list[str]
+) -> None:
+    topics = {f"shop.releases.{name}.public" for name in ("leaders", "destinations") if name not in known}
+    for topic in topics:
+        shop.served.log.delete(topic)
+    shop.served.kill()
+    shop.served.start()
+    page = empty_page()
+    page.clock.install()
+    page.goto(shop.served.url)
+    page.wait_for_selector(".strip" if known else "h1 >> text=Nothing to read yet")
+    for topic in topics:
+        shop.served.log.create(topic, 1)
+    shop.day(1)
+    passed = 0
+    while page.locator("#views >> text=Leaders").count() == 0:
+        assert (passed := passed + 1) <= 20, "seconds"
+        page.clock.fast_forward(1000)
+        page.wait_for_timeout(100)
+    live(page)
+    shop.day(2)
+    page.wait_for_selector("#say >> text=/^leaders: new, 3 Mar 2026.$/i", state="attached")
+
+
 def test_interrupted_and_mended(look: Open, shop: Shop) -> None:
     page = look(shop.served, "public/leaders")
     live(page)
