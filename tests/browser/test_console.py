@@ -305,7 +305,6 @@ def test_a_grant_is_weighed_agreed_to_and_another_is_taken_back(visit: Open, con
     page.wait_for_selector('[aria-label="Take back: public sees standard"]', state="detached")
 
 
-@pytest.mark.slow
 def test_interrupted_and_mended(visit: Open, console: Served) -> None:
     page = visit(console)
     page.wait_for_selector("#live:not(.off) >> text=Live")

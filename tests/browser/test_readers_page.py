@@ -456,6 +456,7 @@ def test_token_unknown_and_revoked(look: Open, shop: Shop) -> None:
         page.keyboard.press("Enter")
         page.wait_for_selector(".strip")
         assert token not in page.url
+        assert page.inner_text("#tokens") == "Sign out"
         assert page.evaluate("document.cookie") == ""
         live(page)
         assert "ORD" in page.content()
@@ -464,6 +465,9 @@ def test_token_unknown_and_revoked(look: Open, shop: Shop) -> None:
         assert "What was shown has been removed" in main(page)
         assert page.query_selector(".bars") is None
         assert "ORD" not in page.content()
+        page.click("#tokens")
+        page.wait_for_selector("#tokens >> text=Use a token")
+        page.wait_for_selector("text=You need a token")
 
 
 # -- files ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // The readers' page: what is open, what came, and the drawing of it.
-import {file, get, Positions, signOut, Stream, windowsOf} from './api.js';
+import {file, get, Positions, signedIn, signOut, Stream, windowsOf} from './api.js';
 import {button, byId, card, h, muted} from './dom.js';
 import {Board, edges, fromAnswer} from './model.js';
 import * as part from './parts.js';
@@ -197,7 +197,7 @@ function frame() {
     'aria-current': name === state.audience ? 'page' : null}, name)) : audiences.map(name => h('span', {class: 'muted'}, `for ${name}`))));
   byId('live').className = `live ${down ? 'off' : ''}`;
   swap('live', (state.views.length || down ? [h('i', {'aria-hidden': 'true'}), down ? 'Interrupted' : 'Live'] : []));
-  byId('tokens').textContent = audiences.some(name => name !== 'public') ? 'Sign out' : 'Use a token';
+  byId('tokens').textContent = signedIn() ? 'Sign out' : 'Use a token';
   const seen = state.views.length > 0 && 'What you see came until then; nothing of it is wrong.';
   const text = down?.type === 'starting' ? ['The gateway is starting.', 'It reads what is there.']
     : stale || down?.type === 'broker_silent' ? ['Kafka does not answer the gateway.', seen]

@@ -339,7 +339,10 @@ function draw(box, points, marks, label) {
       c.fillStyle = color(ink);
       c.beginPath(); c.arc(left, top, 6 * r, 0, 7); c.fill();
       c.textAlign = isRight ? 'right' : 'left';
-      c.fillText(text, left + (isRight ? -9 : 9) * r, top + (text === 'now' ? 15 : -7) * r);
+      const place = [text, left + (isRight ? -9 : 9) * r, top + (text === 'now' ? 15 : -7) * r];
+      Object.assign(c, {strokeStyle: color('--surface'), lineWidth: 5 * r, lineJoin: 'round'});
+      c.strokeText(...place);  // so that the curve does not run through the word
+      c.fillText(...place);
     }
     c.restore();
   };
