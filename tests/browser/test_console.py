@@ -374,7 +374,12 @@ def test_every_button_and_field_has_a_name_and_keys_reach_the_plan(visit: Open, 
     assert nameless == []
     move(page, STANDARD, -1)
     settled(page)
-    assert "A day costs" in page.inner_text("#say")
+    said = page.inner_text("#say")
+    assert "A day costs" in said
+    move(page, STANDARD, -1)
+    settled(page)
+    page.wait_for_function("said => document.getElementById('say').textContent !== said", arg=said)
+    assert page.locator("#say p").count() == 1, "the newest answer takes the place of the one before"
     page.focus("#show-plan")
     page.keyboard.press("Enter")
     page.wait_for_selector("#plan[open]")

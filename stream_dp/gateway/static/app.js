@@ -195,8 +195,8 @@ function frame() {
   swap('audiences', (audiences.length > 1 ? audiences.map(name => h('a', {
     href: `#/${encodeURIComponent(name)}`,
     'aria-current': name === state.audience ? 'page' : null}, name)) : audiences.map(name => h('span', {class: 'muted'}, `for ${name}`))));
-  byId('live').className = `live ${down ? 'off' : ''}`;
-  swap('live', (state.views.length || down ? [h('i', {'aria-hidden': 'true'}), down ? 'Interrupted' : 'Live'] : []));
+  byId('live').className = `live ${down || stale ? 'off' : ''}`;
+  swap('live', (state.views.length || down ? [h('i', {'aria-hidden': 'true'}), down || stale ? 'Interrupted' : 'Live'] : []));
   byId('tokens').textContent = signedIn() ? 'Sign out' : 'Use a token';
   const seen = state.views.length > 0 && 'What you see came until then; nothing of it is wrong.';
   const text = down?.type === 'starting' ? ['The gateway is starting.', 'It reads what is there.']

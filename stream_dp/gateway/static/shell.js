@@ -4,10 +4,11 @@ import {byId, h} from './dom.js';
 
 const SAID_MS = 10000;
 
-// Say something to screen readers. What is said at once is said one after the other: nothing takes the place of what was not read yet.
-export function say(text) {
+// Say something to screen readers. What comes at once is read one after the other; `instead`: this takes the place of what was not read yet.
+export function say(text, instead = false) {
   if (!text) return;
   const line = h('p', {}, text);
+  if (instead) byId('say').replaceChildren();
   byId('say').append(line);
   setTimeout(() => line.remove(), SAID_MS);
 }

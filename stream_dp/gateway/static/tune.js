@@ -203,7 +203,7 @@ export class Tuning {
   show(answer, points = null) {
     this.faults(answer.faults);
     this.answer = answer.faults.length ? null : answer;
-    if (answer.faults.length) return points || say(`This is not possible: ${answer.faults[0].message}`);
+    if (answer.faults.length) return points || say(`This is not possible: ${answer.faults[0].message}`, true);
     const isChange = answer.change.differs.length > 0, names = answer.levels.filter(one => one.noise_interval_95.after !== null).map(one => one.level);
     const level = answer.levels.find(one => one.level === this.level && names.includes(one.level)) ?? answer.levels.find(one => one.audiences.length) ?? answer.levels[0];
     this.tiles(answer, level);
@@ -215,7 +215,7 @@ export class Tuning {
     for (const id of ['meaning', 'tiles']) byId(id).classList.remove('stale');
     const button = byId('show-plan');
     if (button) button.disabled = !isChange;
-    if (isChange && this.spoken !== this.number) say(`Level ${level.level}: each count ±${num(level.noise_interval_95.after)}, was ±${num(level.noise_interval_95.before ?? 0)}. A day costs ${cost(answer.view_day.after)}.`);
+    if (isChange && this.spoken !== this.number) say(`Level ${level.level}: each count ±${num(level.noise_interval_95.after)}, was ±${num(level.noise_interval_95.before ?? 0)}. A day costs ${cost(answer.view_day.after)}.`, true);
     this.spoken = this.number;
   }
 
