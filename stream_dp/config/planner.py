@@ -223,6 +223,7 @@ def _planned(
             window.shape.totals,
             gaussian=view.noise == GAUSSIAN,
             application=sections.id or "",
+            view=name,
         )
         return KINDS[view.kind].plan(view, basis)
 

@@ -37,6 +37,7 @@ class ViewBasis:
         panes: over how many panes these bounds hold together.
         gaussian: whether counts have discrete Gaussian noise, which needs a pool.
         application: the id of the application, which names the topics of its releases.
+        view: name of the view, in them too.
     """
 
     ladder: Ladder
@@ -45,6 +46,7 @@ class ViewBasis:
     panes: int = 1
     gaussian: bool = False
     application: str = ""
+    view: str = ""
 
     def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
         """The noise of every level; arguments and errors as of `sealing.noise_levels` and `gaussian_levels`."""

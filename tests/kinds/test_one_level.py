@@ -85,7 +85,7 @@ def test_what_the_noise_leaves_is_near_the_counts() -> None:
     assert [entry.item for entry in top.items] == ["home", "cart"]
     assert all(abs(entry.count - COUNTS[entry.item]) <= top.within_95 for entry in top.items)
     for entry in top.items:
-        least, most = top.interval(entry.count)
+        least, most = top.interval(entry)
         assert least <= COUNTS[entry.item] <= most
     listed, found = released(desks["catalogue strict"]), released(desks["histogram strict"])
     assert {entry.item for entry in listed.items} == {"home", "cart", "nobody", "page 7"}

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.records.by_kind import HistogramRelease
-from stream_dp.records.models import Release
+from stream_dp.records.models import ItemCount, Release
 from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import tail
 from tests.support.releasing import COARSE, FINE, MIDDLE, Desk, plan
@@ -26,12 +26,12 @@ def record_at(level: str) -> HistogramRelease:
     return record
 
 
-def covered(record: HistogramRelease, interval: Callable[[int], tuple[int, int]], count: int) -> Fraction:
+def covered(record: HistogramRelease, interval: Callable[[ItemCount], tuple[int, int]], count: int) -> Fraction:
     """The chance, given that a key of a true count is shown, that the interval of its noisy count holds that."""
     a = noise_parameter(plan().views["pages"].levels[LEVELS[record.level.name]].threshold)
     held = Fraction(0)
     for noisy in range(record.minimum_count, record.two_sided_from + count + 60):
-        least, most = interval(noisy)
+        least, most = interval(ItemCount(item="home", count=noisy))
         held += pmf(a, noisy - count) if least <= count <= most else 0
     return held / tail(a, record.minimum_count - count)
 
@@ -47,8 +47,8 @@ def test_plus_or_minus_the_noise_does_not_hold_small_counts_that_are_shown(level
     """The mutant: what holds for a key that was named beforehand, and for every key of the other kinds."""
     record = record_at(level)
 
-    def plain(noisy: int) -> tuple[int, int]:
-        return Release.interval(record, noisy)
+    def plain(entry: ItemCount) -> tuple[int, int]:
+        return Release.interval(record, entry)
 
     assert covered(record, plain, 1) < ENOUGH
     assert covered(record, plain, record.two_sided_from + 20) >= ENOUGH
