@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -27,11 +28,17 @@ def minute(start: int, at: int) -> list[Event | Watermark]:
     return [*crowd, *few, Watermark(start + (at + 1) * MINUTE + 10_000)]
 
 
+async def is_read(app: Application, keys: set[str]) -> bool:
+    """Whether the worker has read this list."""
+    view = only_view(app)
+    return set(there(app.worker)._lists._lists.newest(view.name)[view.kind.topics[0]].keys) == keys
+
+
 @pytest.mark.parametrize("replaced", [False, True], ids=["one worker", "a new worker for every window"])
 async def test_keys_are_new_once_then_known_and_leave_by_their_counts(launch: Launch, replaced: bool) -> None:
     app = await launch(REMEMBER)
     view = only_view(app)
-    start, (topic,) = start_of(view), view.kind.topics
+    start = start_of(view)
     await app.start()
     found: list[HistogramRelease] = []
     kept: list[set[str]] = []
@@ -44,12 +51,7 @@ async def test_keys_are_new_once_then_known_and_leave_by_their_counts(launch: La
         assert isinstance(record, HistogramRelease)
         found.append(record)
         kept.append({one.item for one in record.items if one.count >= there(record.stays_from)})
-        newest = there(app.worker)._lists._lists.newest
-
-        async def is_read(keys: set[str] = set.union(*kept[-2:])) -> bool:
-            return set(newest(view.name)[topic].keys) == keys  # noqa: B023
-
-        await app.eventually(is_read)
+        await app.eventually(partial(is_read, app, set.union(*kept[-2:])))
 
     for at, record in enumerate(found):
         known = set.union(set(), *kept[max(0, at - 2) : at])

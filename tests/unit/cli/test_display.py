@@ -60,7 +60,7 @@ def test_bar_of_a_key_that_noise_alone_may_have_shown_is_thin_from_one(release: 
         "home " + "▆" * 51 + "─" * 18 + "  60",
         "faq  ▆" + "─" * 53 + " " * 17 + "45",
     ]
-    assert [count_words(record, count) for count in (60, 45)] == ["60 ±9", "45 (1 to 54)"]
+    assert [count_words(record, entry) for entry in record.items] == ["60 ±9", "45 (1 to 54)"]
 
 
 def test_full_width_reaches_the_upper_end_of_the_longest_bar(release: Make) -> None:
