@@ -186,7 +186,7 @@ class HistogramPlan(KindPlan):
             words = (
                 f" Keys that audience {made_of.audience} was shown in the newest {made_of.keep} released windows are "
                 "known: they are shown with any count, and cost no delta. A key leaves when none of these windows "
-                "shows it from stays_from up, a noisy count that keys which nobody has seldom reach."
+                "shows it from stays_from up; the noise of a key that nobody has seldom reaches that."
             )
             known = {"stays_from": dict(zip(names, self.stays_from, strict=True))}
             columns["stays\nfrom"] = [str(count) for count in self.stays_from]

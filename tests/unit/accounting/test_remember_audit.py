@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import cache
 from math import exp
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,7 +37,7 @@ UNKNOWN, KNOWN = KeyList.of(["another"]), KeyList.of(["another", KEY])
 Seen = int | str
 Window = Mapping[tuple[Seen, Seen], float]
 """The chances of what the records of a window say of the key, at the coarse and at the fine level."""
-Law = Mapping[tuple[object, ...], float]
+Law = Mapping[tuple[Any, ...], float]
 
 
 def plan() -> HistogramPlan:
@@ -176,7 +177,7 @@ def excess(one: Law, other: Law) -> float:
 
     def beyond(p: Law, q: Law) -> float:
         factors = [exp(2 * float(epsilon) + 1e-9) for epsilon in EPSILONS]
-        return sum(max(0.0, chance - factors[out[0]] * q.get(out, 0.0)) for out, chance in p.items())  # type: ignore[index]
+        return sum(max(0.0, chance - factors[out[0]] * q.get(out, 0.0)) for out, chance in p.items())
 
     return max(beyond(one, other), beyond(other, one))
 

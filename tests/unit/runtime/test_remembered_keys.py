@@ -308,11 +308,12 @@ def test_a_list_may_be_made_of_a_view_that_remembers() -> None:
 def test_what_cannot_remember_is_a_fault(change: tuple[str, str], fault: str) -> None:
     text = SHOP.partition("  tops:\n")[0].replace(*REMEMBER)
     assert change[0] in text
-    sections, found = read_config(text.replace(*change), {})
+    sections, faults = read_config(text.replace(*change), {})
+    found = list(faults)
     if not found:
         with pytest.raises(ConfigError) as caught:
             build_plan(sections.raw)
-        found = caught.value.faults
+        found = list(caught.value.faults)
     assert any(fault in str(one) for one in found), found
 
 
