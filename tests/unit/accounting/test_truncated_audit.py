@@ -87,7 +87,7 @@ def test_a_delta_that_is_not_shared_out_over_the_items_is_found_out(base: Fracti
 
 @each
 def test_keys_of_one_item_are_shown_as_often_as_any_mechanism_may_show_them(epsilon: Fraction, delta: Fraction) -> None:
-    """The recursion is the optimum of Desfontaines, Voss, Gipson and Mandayam 2022, Theorem 1, at the delta spent."""
+    """The recursion is the optimum of Desfontaines, Voss, Gipson and Mandayam 2022, at the delta spent."""
     level = level_of(epsilon, delta, 1)
     a, t = noise_parameter(level.threshold), level.largest
     noise = noise_of(a, t)

@@ -68,7 +68,7 @@ def test_the_noise_ends_as_early_as_delta_allows(epsilon: Fraction, delta: Fract
 def end_of(threshold: int, t: int) -> Fraction:
     """P(X = t), as it is written down."""
     a = noise_parameter(threshold)
-    return a**t * (1 - a) / (1 + a - 2 * a ** (t + 1))
+    return F(a**t * (1 - a), 1 + a - 2 * a ** (t + 1))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_interval_of_a_shown_key_covers_its_count_whatever_that_is(epsilon: 
 
     def covered(count: int, two_sided: int) -> Fraction:
         shown = {count + k: p for k, p in noise.items() if count + k >= least}
-        held = sum(p for v, p in shown.items() if (v - half if v >= two_sided else 1) <= count <= v + half)
+        held = sum((p for v, p in shown.items() if (v - half if v >= two_sided else 1) <= count <= v + half), F(0))
         return held / sum(shown.values())
 
     counts = range(1, 3 * least + 3)
