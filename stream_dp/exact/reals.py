@@ -137,23 +137,6 @@ def smallest_power(base: Fraction, bound: Fraction) -> int:
         precision *= 2
 
 
-def power(base: Fraction, n: int, precision: int) -> tuple[int, int]:
-    """Enclose base^n without computing it.
-
-    Args:
-        base: in (0, 1).
-        n: at least 0.
-        precision: bits after the binary point, at least 1.
-
-    Returns:
-        Integers with lower <= 2^precision base^n <= upper and upper - lower <= 6.
-    """
-    point = precision + n.bit_length()
-    least, most = (Fraction(n * end, 1 << point) for end in log(Fraction(1, base), point))
-    lower, upper = exp_neg(most, precision)[0], exp_neg(least, precision)[1]
-    return lower, upper
-
-
 def _is_power(value: Fraction, base: Fraction, n: int) -> bool:
     """Return True if value = base^n, both in lowest terms and in (0, 1); n >= 1."""
     shortest = n * (base.denominator.bit_length() - 1)

@@ -130,7 +130,7 @@ class HistogramPlan(KindPlan):
         """
         delta = Amount.up(self.delta)
         names = [level.name for level in self.levels]
-        ends = [one.largest for one in self.levels if isinstance(one, TruncatedLevel)]
+        ends = [one.law.largest for one in self.levels if isinstance(one, TruncatedLevel)]
         ending = "".join(f" That also pays for noise that is never larger than {end}." for end in ends)
         return Explanation(
             shows="keys and counts",

@@ -172,40 +172,32 @@ class TableLevel(NoiseLevel):
 
 @dataclass(frozen=True)
 class TruncatedLevel(NoiseLevel):
-    """The one level of a histogram whose noise ends.
+    """The one level of a histogram whose noise ends; delta pays for its end as well as for new keys.
 
-    `epsilon` holds with the delta of the histogram, which pays for the end of the noise as well as for new keys. The
-    variance, and figures of sums, are those of noise without an end, which are larger.
+    The variance, figures of sums and `two_sided_from` are those of noise without an end, and hold here. Proof for the
+    last: as in `levels.two_sided_from`, where P(X >= n + s) / P(X >= n) = (a^(n+s) - u) / (a^n - u) <= a^s with
+    u = a^(t+1), and the other two cases need no more than that the law is symmetric.
 
     Attributes:
-        largest: no noise is further away from 0.
+        law: of the noise of one count.
     """
 
-    largest: int
-
-    @cached_property
-    def law(self) -> TruncatedLaplace:
-        """The law of the noise of one count."""
-        return TruncatedLaplace(self.threshold, self.largest)
+    law: TruncatedLaplace
 
     @property
     def identity(self) -> Sequence[object]:
         """As of every level, and where the noise ends."""
-        return [*super().identity, self.largest]
+        return [*super().identity, self.law.largest]
 
     def minimum_count(self, delta: Fraction) -> int:
-        """Smallest count that noise alone does not reach; the law was made for delta."""
-        return self.largest + 1
-
-    def two_sided_from(self, minimum: int) -> int:
-        """As of every level."""
-        return self.law.two_sided_from(minimum, CONFIDENCE)
+        """Smallest count that no noise reaches from 0; the law is made for delta."""
+        return self.law.largest + 1
 
     @cached_property
     def noise(self) -> Noise:
         """As of every level, and where it ends."""
-        plain = super().noise
-        return plain.model_copy(update={"distribution": "truncated discrete laplace", "largest": self.largest})
+        ends = {"distribution": "truncated discrete laplace", "largest": self.law.largest}
+        return super().noise.model_copy(update=ends)
 
 
 @dataclass(frozen=True)
@@ -325,19 +317,14 @@ def gaussian_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction
 
 
 def truncated_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
-    """The one level of a ladder, with discrete Laplace noise that ends.
-
-    Args:
-        ladder: the levels.
-        sensitivity: how many of the published counts one user moves, each by one.
-        shown: the delta of one count; of a key that only one user has, the chance that it is shown.
+    """The one level of a ladder, with discrete Laplace noise that ends; arguments as of `noise_levels`.
 
     Raises:
-        ConfigError: keys need no delta, there are more levels, epsilon is out of bounds, or delta is too large for it;
-            the path is relative to the view.
+        ConfigError: no key is shown by its count, there are more levels, or an epsilon or delta is out of bounds; the
+            path is relative to the view.
 
-    Guarantee: the level's epsilon with a delta of `shown` for each count that a user moves, keys included that are
-    shown above the largest noise. Proof: docs/budgets.md, "Noise that ends".
+    Guarantee: the level's epsilon, with a delta of `shown` for each count that a user moves, if keys are shown from its
+    minimum count on. Proof: docs/budgets.md, "Noise that ends".
     """
     if not shown:
         raise ConfigError([Fault("noise", f"{TRUNCATED} noise is for a histogram, whose delta pays for its end")])
@@ -348,8 +335,7 @@ def truncated_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fractio
         words = f"must be at most 1 - e^-{one} for each item of a user with {TRUNCATED} noise; spend less of it"
         raise ConfigError([Fault("delta", words)])
     law, (rho,) = TruncatedLaplace.within(threshold, shown), ladder_rho([ratio], sensitivity, shown)
-    interval, error = law.interval(CONFIDENCE), law.mean_absolute
-    return (TruncatedLevel(name, epsilon, threshold, interval, error, *rho, law.largest),)
+    return (TruncatedLevel(name, epsilon, threshold, law.interval(CONFIDENCE), law.mean_absolute, *rho, law),)
 
 
 def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:

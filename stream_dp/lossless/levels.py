@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from stream_dp.errors import ParameterError
-from stream_dp.exact.reals import exp_neg, log, power, smallest_power
+from stream_dp.exact.reals import exp_neg, log, smallest_power
 
 WORD_BITS = 64
 WORD = 1 << WORD_BITS
@@ -154,7 +154,7 @@ def discovery_delta(levels: Sequence[tuple[int, int]], items_per_user: int) -> F
     delta = Fraction(0)
     for threshold, count in levels:
         a = noise_parameter(threshold)
-        delta += items_per_user * Fraction(power(a, count - 1, _PRECISION)[1], (1 + a) * (1 << _PRECISION))
+        delta += items_per_user * Fraction(_power_at_most(a, count - 1), 1 + a)
         if delta > 1 - a:
             raise ParameterError(
                 f"minimum count {count} is too small for its level: the delta of the ladder down to it is more than "
@@ -168,3 +168,11 @@ def _coarsest(levels: Sequence[int]) -> int:
     if not levels or any(coarse <= fine for coarse, fine in pairwise(levels)):
         raise ParameterError("the levels of a ladder must go from coarse to fine, each once")
     return levels[0]
+
+
+def _power_at_most(a: Fraction, n: int) -> Fraction:
+    """An upper bound of a^n = e^(-n ln(1/a)), above it by less than 2^-250, whatever the size of n."""
+    precision = _PRECISION + n.bit_length()
+    least, _ = log(Fraction(a.denominator, a.numerator), precision)
+    _, upper = exp_neg(Fraction(n * least, 1 << precision), precision)
+    return Fraction(upper, 1 << precision)

@@ -140,10 +140,7 @@ def seal_gaussian(counts: Mapping[bytes, int], variance: Fraction, bits: BitSour
 
 
 def seal_truncated(counts: Mapping[bytes, int], law: TruncatedLaplace, bits: BitSource) -> dict[bytes, int]:
-    """Add fresh noise of a law that ends to every count; all else is as in `seal`, but nothing coarser can be read.
-
-    Guarantee: (l ln(1/a), l P(X = t))-DP, where a user moves l counts and keys are shown above t.
-    """
+    """Add fresh noise of a law that ends to every count; (l ln(1/a), l P(X = t))-DP if keys are shown above t."""
     return _noised(counts, law.draw(len(counts), bits))
 
 

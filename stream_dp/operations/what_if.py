@@ -263,7 +263,7 @@ def reaching(level: NoiseLevel) -> Reaching:
         tails = np.array([float(chance) for chance in level.tails]) / 2
         return lambda t: tails[np.minimum(t, len(tails) - 1).astype(int)]
     ratio = float(noise_parameter(level.threshold))
-    end = ratio ** (level.largest + 1) if isinstance(level, TruncatedLevel) else 0.0
+    end = ratio ** (level.law.largest + 1) if isinstance(level, TruncatedLevel) else 0.0
     return lambda t: np.maximum(ratio**t - end, 0) / (1 + ratio - 2 * end)
 
 

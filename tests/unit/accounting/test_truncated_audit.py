@@ -44,7 +44,7 @@ def test_a_window_spends_its_epsilon_and_delta_in_either_direction(
 ) -> None:
     """One item spends exactly the chance of the end of its noise, two spend more, and at most twice that."""
     level = level_of(epsilon, delta, items)
-    a, t = noise_parameter(level.threshold), level.largest
+    a, t = noise_parameter(level.threshold), level.law.largest
     noise = noise_of(a, t)
     found = spent(noise, level.minimum_count(delta), a, items)
     assert found <= items * noise[t] <= items * delta
@@ -89,7 +89,7 @@ def test_a_delta_that_is_not_shared_out_over_the_items_is_found_out(base: Fracti
 def test_keys_of_one_item_are_shown_as_often_as_any_mechanism_may_show_them(epsilon: Fraction, delta: Fraction) -> None:
     """The recursion is the optimum of Desfontaines, Voss, Gipson and Mandayam 2022, at the delta spent."""
     level = level_of(epsilon, delta, 1)
-    a, t = noise_parameter(level.threshold), level.largest
+    a, t = noise_parameter(level.threshold), level.law.largest
     noise = noise_of(a, t)
     best = F(0)
     for count in range(1, 2 * t + 4):

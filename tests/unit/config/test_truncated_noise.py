@@ -52,7 +52,7 @@ def test_the_noise_ends_where_each_item_has_its_part_of_delta(items: int) -> Non
     (level,) = view.levels
     assert isinstance(level, TruncatedLevel)
     assert level.law == TruncatedLaplace.within(threshold_for(F(1, 2 * items)), F(1, 100 * items))
-    assert view.kind.limits(0)["minimum_count"] == level.largest + 1
+    assert view.kind.limits(0)["minimum_count"] == level.law.largest + 1
     assert view.cost(0) == alone(view, 0) == Cost(F(1, 2), F(1, 100))
 
 
@@ -69,7 +69,7 @@ def test_it_shows_keys_of_fewer_users_than_noise_without_an_end(items: int) -> N
 def test_the_law_is_what_records_and_pages_say() -> None:
     view = pages()
     (level,) = view.levels
-    law, noise = level.noise, noise_of(noise_parameter(level.threshold), level.largest)  # type: ignore[attr-defined]
+    law, noise = level.noise, noise_of(noise_parameter(level.threshold), level.law.largest)  # type: ignore[attr-defined]
     a, t = there(law.ratio).value, there(law.largest)
     assert (law.distribution, t) == ("truncated discrete laplace", max(noise))
     assert all(noise[k + 1] == a * noise[k] for k in range(t))
@@ -87,7 +87,7 @@ def test_shares_leave_what_the_ledger_affords() -> None:
 
 def test_forecasts_have_the_law_that_is_drawn() -> None:
     (level,) = pages().levels
-    noise = noise_of(noise_parameter(level.threshold), level.largest)  # type: ignore[attr-defined]
+    noise = noise_of(noise_parameter(level.threshold), level.law.largest)  # type: ignore[attr-defined]
     least, counts = max(noise) + 1, np.arange(1, 3 * max(noise))
     found = shown_at_least(counts, reaching(level), least)
     expected = [float(sum(p for k, p in noise.items() if count + k >= least)) for count in counts.tolist()]

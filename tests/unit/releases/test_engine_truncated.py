@@ -42,10 +42,10 @@ def test_a_window_is_published_once_to_all_and_paid_once() -> None:
     assert isinstance(record, HistogramRelease)
     assert record.privacy.window.cost == Cost(EPSILON, DELTA)
     assert (there(record.level.epsilon).value, record.level.rho) == (EPSILON, None)
-    assert (record.noise.distribution, record.noise.largest) == ("truncated discrete laplace", level.largest)
-    assert record.minimum_count == level.largest + 1 < record.two_sided_from
+    assert (record.noise.distribution, record.noise.largest) == ("truncated discrete laplace", level.law.largest)
+    assert record.minimum_count == level.law.largest + 1 < record.two_sided_from
     home = next(entry.count for entry in record.items if entry.item == "home")
-    assert abs(home - 400) <= level.largest
+    assert abs(home - 400) <= level.law.largest
     assert record.interval(home) == (home - level.noise_interval, home + level.noise_interval)
     assert record.interval(record.minimum_count) == (1, record.minimum_count + level.noise_interval)
     desk.auditor.settled()
@@ -56,12 +56,12 @@ def test_nothing_is_stored_of_a_key_that_is_hidden() -> None:
     desk = Desk(one_level(), entropy=system_entropy)
     (level,) = desk.plan.views["pages"].levels
     assert isinstance(level, TruncatedLevel)
-    counts = {f"page {n}": level.largest for n in range(200)}
+    counts = {f"page {n}": level.law.largest for n in range(200)}
     desk.give("pages", 0, counts)
     table, record = desk.table("pages", 0), desk.record("pages", "public", 0)
     assert dict(zip(table.items, table.values, strict=True)) == {entry.item: entry.count for entry in record.items}
     assert 0 < len(table.items) < len(counts)
-    assert min(table.values) == level.largest + 1
+    assert min(table.values) == level.law.largest + 1
     stored = b"".join(value for value in desk.machine.rows.values() if isinstance(value, bytes))
     assert [item for item in counts if item not in table.items and item.encode() + b'"' in stored] == []
 
@@ -71,7 +71,7 @@ def test_records_follow_the_law_and_no_other() -> None:
     view = one_level().views["pages"]
     (level,) = view.levels
     assert isinstance(level, TruncatedLevel)
-    a, t = noise_parameter(level.threshold), level.largest
+    a, t = noise_parameter(level.threshold), level.law.largest
     counts = {"few": 1, "some": t, "many": 3 * t}
     found: dict[str, list[Hashable]] = {item: [] for item in counts}
     for start in range(WINDOWS):
