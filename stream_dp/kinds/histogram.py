@@ -43,8 +43,10 @@ from stream_dp.kinds.public_lists import (
 )
 from stream_dp.kinds.sealing import (
     CONFIDENCE,
+    LAPLACE,
     SealedTable,
     Sealing,
+    TruncatedLevel,
     exact_digest,
     prune,
     seal_counts,
@@ -112,7 +114,7 @@ class HistogramPlan(KindPlan):
         return [str(self.delta), list(self.minimum_counts), *remembered]
 
     def keys_at_worst(self, *, pooled: bool) -> Cost:
-        """Delta, whatever is shown. Remembered keys cost none."""
+        """Delta, whatever is shown."""
         return Cost(Fraction(0), self.delta)
 
     def check_lists(self, lists: Mapping[str, KeyList]) -> None:
@@ -181,12 +183,14 @@ class HistogramPlan(KindPlan):
         """
         delta, made_of = Amount.up(self.delta), self.made_of
         names = [level.name for level in self.levels]
-        known, words, columns = {}, "", {"shown\nfrom": [str(count) for count in self.minimum_counts]}
+        ends = [one.law.largest for one in self.levels if isinstance(one, TruncatedLevel)]
+        words = "".join(f" That also pays for noise that is never larger than {end}." for end in ends)
+        known, columns = {}, {"shown\nfrom": [str(count) for count in self.minimum_counts]}
         if made_of is not None:
-            words = (
+            words += (
                 f" Keys that audience {made_of.audience} was shown in the newest {made_of.keep} released windows are "
-                "known: they are shown with any count, and cost no delta. A key leaves when none of these windows "
-                "shows it from stays_from up; the noise of a key that nobody has seldom reaches that."
+                "known: they are shown with any count. A key leaves when none of these windows shows it from "
+                "stays_from up; the noise of a key that nobody has seldom reaches that."
             )
             known = {"stays_from": dict(zip(names, self.stays_from, strict=True))}
             columns["stays\nfrom"] = [str(count) for count in self.stays_from]
@@ -285,7 +289,7 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
     levels = basis.levels(items, settings.delta * Fraction(1, items))
     share = settings.delta * Fraction(1, len(levels) * items)
     least = tuple(level.minimum_count(share) for level in levels)
-    if not basis.gaussian:
+    if basis.noise == LAPLACE:
         try:
             discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
         except ParameterError as error:

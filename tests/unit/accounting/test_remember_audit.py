@@ -22,7 +22,7 @@ from stream_dp.kinds import histogram, kind, sealing
 from stream_dp.kinds.histogram import HISTOGRAM, HistogramPlan
 from stream_dp.kinds.kind import ViewBasis
 from stream_dp.kinds.public_lists import KeyList
-from stream_dp.kinds.sealing import SealedTable, Sealing
+from stream_dp.kinds.sealing import LAPLACE, TRUNCATED, Ladder, SealedTable, Sealing, TruncatedLevel
 from stream_dp.lossless.levels import WORD
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.runtime.kafka.list_topics import _KeysOfRelease
@@ -40,17 +40,16 @@ Window = Mapping[tuple[Seen, Seen], float]
 Law = Mapping[tuple[Any, ...], float]
 
 
-def plan() -> HistogramPlan:
+def plan(ladder: Ladder, noise: str = LAPLACE) -> HistogramPlan:
     settings = HISTOGRAM.settings.model_validate(
         {"kind": "histogram", "delta": str(DELTA), "remember": {"audience": "public", "keep": 1}}
     )
-    ladder = [("coarse", EPSILONS[COARSE]), ("fine", EPSILONS[FINE])]
-    made = HISTOGRAM.plan(settings, ViewBasis(ladder, 1, Path(), application="shop", view="pages"))
+    made = HISTOGRAM.plan(settings, ViewBasis(ladder, 1, Path(), noise=noise, application="shop", view="pages"))
     assert isinstance(made, HistogramPlan)
     return made
 
 
-PLAN = plan()
+PLAN = plan([("coarse", EPSILONS[COARSE]), ("fine", EPSILONS[FINE])])
 TOPIC = PLAN.topics[0]
 
 
@@ -220,6 +219,23 @@ def test_a_known_key_costs_no_delta(level: int) -> None:
         laws = [again(with_user, known=True, level=level) for with_user in (count, count + 1)]
         for p, q in (laws, laws[::-1]):
             assert sum(max(0.0, chance - factor * q.get(out, 0.0)) for out, chance in p.items()) < ROUNDING
+
+
+def test_a_known_key_costs_one_delta_where_noise_ends() -> None:
+    """It is always shown, so its largest and its smallest count say where its noise ends."""
+    made = plan([("all", EPSILONS[COARSE])], noise=TRUNCATED)
+    (level,) = made.levels
+    assert isinstance(level, TruncatedLevel)
+    a, t = Fraction(level.threshold, WORD), level.law.largest
+    whole = sum(a ** abs(k) for k in range(-t, t + 1))
+
+    def shown(count: int) -> Mapping[int, Fraction]:
+        return {count + k: a ** abs(k) / whole for k in range(-t, t + 1)}
+
+    for count in (0, 1, t):
+        for one, other in ((shown(count), shown(count + 1)), (shown(count + 1), shown(count))):
+            beyond = sum(max(Fraction(0), p - q / a) for n, p in one.items() for q in [other.get(n, Fraction(0))])
+            assert DELTA / 10 < beyond <= made.keys_at_worst(pooled=False).delta == DELTA
 
 
 def worst(rule: Rule = released, then: Then | None = None) -> float:
