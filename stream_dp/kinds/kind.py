@@ -37,6 +37,7 @@ class ViewBasis:
         panes: over how many panes these bounds hold together.
         noise: the law of the noise of counts, one of `sealing.LAWS`; discrete Gaussian noise needs a pool.
         application: the id of the application, which names the topics of its releases.
+        view: name of the view, in them too.
     """
 
     ladder: Ladder
@@ -45,6 +46,7 @@ class ViewBasis:
     panes: int = 1
     noise: str = LAPLACE
     application: str = ""
+    view: str = ""
 
     def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
         """The noise of every level; arguments and errors as of `sealing.noise_levels` and the others of `LAWS`."""
