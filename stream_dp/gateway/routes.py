@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from stream_dp.config.file_schema import ServeConfig
 from stream_dp.gateway import api
@@ -30,6 +28,7 @@ from stream_dp.gateway.web import (
     application,
     check_change,
     guarded,
+    page_of,
     personal,
     respond,
     set_cookie,
@@ -42,7 +41,6 @@ from stream_dp.records.codec import SCHEMA_NAMES, schema
 from stream_dp.records.table import rows
 from stream_dp.runtime.clock import wall_clock_ms
 
-STATIC = Path(__file__).with_name("static")
 READERS = "a reader's"
 _PAGE = ("from", "until", "limit", "cursor")
 Work = Callable[[Request, "Asked"], Awaitable[Response]]
@@ -89,7 +87,6 @@ class Gateway:
     boards: Boards
     tokens: Tokens
     now_ms: Callable[[], int] = wall_clock_ms
-    static: Path = STATIC
     requests: RequestRate = field(default_factory=lambda: RequestRate(20, 100))
     failures: RequestRate = field(default_factory=lambda: RequestRate(1 / 6, 10))
 
@@ -100,7 +97,7 @@ class Gateway:
     def app(self, read: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Starlette:
         """Return the application; `read` fills the boards as long as it runs."""
         view, page = "/v1/views/{view}", _PAGE
-        routes: list[Route | Mount] = [
+        routes = [
             self._route("/v1/views", self._views),
             self._route(f"{view}/windows", self._windows, *page, "revisions"),
             self._route(f"{view}/windows/{{start}}", self._window, "end", "revision"),
@@ -118,12 +115,9 @@ class Gateway:
         self._described = [
             Operation(route.path, method, self._parameters.get(route.path, ()))
             for route in routes
-            if isinstance(route, Route)
             for method in sorted((route.methods or set()) - {"HEAD"})
         ]
-        if self.static.is_dir():
-            routes.append(Mount("/", StaticFiles(directory=self.static, html=True)))
-        return application(routes, self.hub, read, origins=self.serve.origins)
+        return application([*routes, *page_of("index.html")], self.hub, read, origins=self.serve.origins)
 
     def _route(self, path: str, work: Work, *parameters: str) -> Route:
         async def answer(request: Request) -> Response:
