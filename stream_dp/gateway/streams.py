@@ -31,7 +31,7 @@ RETRY_MS = 3000
 FEWEST_SECONDS, MOST_SECONDS = 1, 10
 """Bounds of the time after which clients come back when the gateway ends, so that they do not come at once."""
 MOST_STREAMS, MOST_OF_TOKEN, MOST_OF_ADDRESS = 2000, 50, 20
-TRANSPORT = "stream_dp.transport"
+CONNECTION = "stream_dp.connection"
 """Key of a connection in the scope of its request."""
 _POSITION = re.compile(r"(?:([a-z0-9-]{1,63})\.)?([0-9a-f]{8})-(-1|[0-9]{1,18})")
 
@@ -236,9 +236,12 @@ class EventResponse(EventSourceResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream until it or its client ends."""
+        connection = scope.get(CONNECTION)
         with self._hub.opened(self._stream, self._key):
             try:
+                if connection is not None:
+                    connection.keep()
                 await super().__call__(scope, receive, send)
             except SendTimeoutError:
-                if (transport := scope.get(TRANSPORT)) is not None:
-                    transport.abort()  # what waits in its buffer is not taken either
+                if connection is not None:
+                    connection.transport.abort()  # what waits in its buffer is not taken either
