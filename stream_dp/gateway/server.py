@@ -17,6 +17,8 @@ from stream_dp.gateway.streams import CONNECTION
 LARGEST_HEAD = 16 << 10
 REQUEST_SECONDS, IDLE_SECONDS = 10, 30
 MOST_CONNECTIONS = 4000
+STALLED_MS = 12_000
+"""After this time without room at the client, the kernel ends a connection, whatever its buffers hold."""
 END_SECONDS = 3
 
 
@@ -46,6 +48,8 @@ class BoundedProtocol(HttpToolsProtocol):
             oldest.keep()
             oldest.transport.abort()
         self._endable[self] = None
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
         self._wait()
 
     def keep(self) -> None:

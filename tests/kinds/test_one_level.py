@@ -19,6 +19,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import system_entropy
 from stream_dp.histograms.compact import CompactHistogram
 from stream_dp.kinds import KINDS
+from stream_dp.kinds.lookup import LookupPlan
 from stream_dp.records import codec
 from stream_dp.records.by_kind import LookupRelease, PureTopKRelease
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode
@@ -99,6 +100,22 @@ def test_what_the_noise_leaves_is_near_the_counts() -> None:
     assert all(abs(read.lookup(key) - count) <= 6 * table.noise_interval_95 for key, count in COUNTS.items())
     assert read.lookup("nobody") <= 6 * table.noise_interval_95
     assert Fraction(table.absent_mean) - read.absent_mean < Fraction(1, 100)
+
+
+def test_the_interval_of_an_answer_holds_the_count_of_its_key_whatever_that_is() -> None:
+    """Of a key that is kept: the law of its answer is that of the table."""
+    desk = Desk(ONE_LEVEL["lookup"].plan())
+    desk.give(VIEW, 0, COUNTS)
+    record, kind = released(desk), desk.plan.views[VIEW].kind
+    assert isinstance(kind, LookupPlan)
+    table, t = kind.compact.query, record.noise_interval_95
+    for count in (*range(40), table.bound // 2, *range(table.bound - 40, table.bound + 1)):
+        held = 0
+        for answer in range(max(0, count - t - 2), min(table.bound, count + t + 2) + 1):
+            least, most = record.interval(answer)
+            of = table.cdf(count, answer) - (table.cdf(count, answer - 1) if answer else 0)
+            held += of if least <= count <= most else 0
+        assert Fraction(held, table.draws) >= Fraction(95, 100)
 
 
 def test_nothing_but_the_mechanism_depends_on_the_data(case: OneLevel) -> None:
