@@ -1,4 +1,4 @@
-"""The 20 equally likely places of a true number that the pages draw are quantiles of the noise that the record names."""
+"""The 20 equally likely places of a true number that the pages draw are quantiles of the noise in the record."""
 
 from __future__ import annotations
 
