@@ -36,11 +36,12 @@ from stream_dp.gateway.changes import (
     refused,
 )
 from stream_dp.gateway.reader import Connect
-from stream_dp.gateway.streams import EventResponse, Hub, PositionError, parse_positions
+from stream_dp.gateway.streams import Hub
 from stream_dp.gateway.tokens import LOOKER, OPERATOR, Entry, RequestRate, Tokens
 from stream_dp.gateway.watch import EVENTS, ApplicationWatch, OperatorStream
 from stream_dp.gateway.web import (
     JSON,
+    LIVE,
     NOT_FOUND,
     address_of,
     application,
@@ -50,8 +51,10 @@ from stream_dp.gateway.web import (
     personal,
     read_body,
     respond,
+    resumed,
     set_cookie,
     sign_in,
+    streamed,
     unauthorized,
     within,
 )
@@ -108,7 +111,7 @@ class Console:
             self._route("/v1/session", self._who),
             Route("/v1/session", guarded(self._sign_in), methods=["POST"]),
             Route("/v1/session", guarded(self._sign_out), methods=["DELETE"]),
-            Route("/livez", guarded(self._live)),
+            LIVE,
             Route("/readyz", guarded(self._is_ready)),
             *page_of("console.html"),
         ]
@@ -164,15 +167,8 @@ class Console:
         return await respond(request, seen.tag, {JSON: lambda: seen.body}, {"Stream-Position": seen.position})
 
     async def _events(self, request: Request, entry: Entry) -> Response:
-        text = request.headers.get("last-event-id") or request.query_params.get("after")
-        try:
-            after = {} if not text else parse_positions(text, EVENTS.values())
-        except PositionError:
-            raise RequestError("bad_request", "after: use a position of an answer or an event as it is") from None
-        if not self.hub.has_room(entry.id, has_token=True):
-            raise RequestError("too_many", "Close other streams first.", {"Retry-After": "10"})
-        stream = OperatorStream({}, False, entry, self.now_ms, after, watch=self.watch)
-        return EventResponse(stream, self.hub, entry.id, {"Cache-Control": "no-store"})
+        after = resumed(request, request.query_params.get("after"), EVENTS.values())
+        return streamed(OperatorStream({}, False, entry, self.now_ms, after, watch=self.watch), self.hub, entry.id)
 
     async def _plan(self, request: Request, _: Entry) -> Response:
         return await self._worked_out(await _read(request, Question), answer_plan)
@@ -280,9 +276,6 @@ class Console:
         response = Response(status_code=204)
         set_cookie(response, request, COOKIE, "", 0)
         return response
-
-    async def _live(self, _: Request) -> Response:
-        return _answer({"status": "ok"})
 
     async def _is_ready(self, _: Request) -> Response:
         if self.watch.silent or "status" not in self.watch.seen:

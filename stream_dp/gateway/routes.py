@@ -17,12 +17,13 @@ from stream_dp.gateway import api
 from stream_dp.gateway.api import Page, RequestError
 from stream_dp.gateway.boards import Board, Boards, BoardWindow, compact
 from stream_dp.gateway.openapi import Operation, document
-from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
+from stream_dp.gateway.streams import Hub, Stream
 from stream_dp.gateway.tokens import COOKIE, Reader, RequestRate, Tokens, reader_of
 from stream_dp.gateway.web import (
     ARROW,
     CSV,
     JSON,
+    LIVE,
     NOT_FOUND,
     address_of,
     application,
@@ -31,8 +32,10 @@ from stream_dp.gateway.web import (
     page_of,
     personal,
     respond,
+    resumed,
     set_cookie,
     sign_in,
+    streamed,
     unauthorized,
     unchecked,
     within,
@@ -109,7 +112,7 @@ class Gateway:
             Route("/v1/session", guarded(self._sign_in), methods=["POST"]),
             Route("/v1/session", guarded(self._sign_out), methods=["DELETE"]),
             Route("/openapi.json", guarded(self._openapi)),
-            Route("/livez", guarded(self._live)),
+            LIVE,
             Route("/readyz", guarded(self._is_ready)),
         ]
         self._described = [
@@ -229,17 +232,9 @@ class Gateway:
         named = request.path_params.get("view")
         views = [named] if named else list(dict.fromkeys(asked.many.get("view", asked.boards)))
         boards = {view: asked.board(view) for view in views}
-        text = request.headers.get("last-event-id") or asked.one("after")
-        try:
-            after = {} if not text else parse_positions(text, views)
-        except PositionError:
-            raise RequestError("bad_request", "after: use a position of an answer or an event as it is") from None
+        after = resumed(request, asked.one("after"), views)
         entry = asked.reader.audiences[asked.audience]
-        key = asked.reader.key
-        if not self.hub.has_room(key, has_token=entry is not None):
-            raise RequestError("too_many", "Close other streams first.", {"Retry-After": "10"})
-        stream = Stream(boards, named is not None, entry, self.now_ms, after)
-        return EventResponse(stream, self.hub, key, {"Cache-Control": "no-store"})
+        return streamed(Stream(boards, named is not None, entry, self.now_ms, after), self.hub, asked.reader.key)
 
     async def _ledgers(self, request: Request, asked: Asked) -> Response:
         return await respond(request, _digest(asked), {JSON: lambda: api.ledgers(asked.boards.values())}, {})
@@ -266,9 +261,6 @@ class Gateway:
             if name.removeprefix("__Host-").startswith(COOKIE):
                 set_cookie(response, request, name.removeprefix("__Host-"), "", 0)
         return response
-
-    async def _live(self, _: Request) -> Response:
-        return Response(compact({"status": "ok"}), media_type=JSON)
 
     async def _is_ready(self, _: Request) -> Response:
         if not self.boards.ready or self.boards.silent:

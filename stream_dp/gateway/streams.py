@@ -175,9 +175,9 @@ class Hub:
     by_key: Counter[str] = field(default_factory=Counter)
     answers: Counter[int] = field(default_factory=Counter)
 
-    def has_room(self, key: str, *, has_token: bool) -> bool:
-        """Return True if a reader may open one more stream."""
-        most = MOST_OF_TOKEN if has_token else MOST_OF_ADDRESS
+    def has_room(self, key: str, stream: Stream) -> bool:
+        """Return True if a reader may open a stream besides those that are open."""
+        most = MOST_OF_ADDRESS if stream.entry is None else MOST_OF_TOKEN
         return self.by_key.total() < MOST_STREAMS and self.by_key[key] < most
 
     @contextmanager
@@ -223,11 +223,11 @@ def _closer(stream: Stream, view: str) -> Callable[[str], None]:
 class EventResponse(EventSourceResponse):
     """The response of a stream: heartbeats with the gateway's time; a client that takes nothing is let go."""
 
-    def __init__(self, stream: Stream, hub: Hub, key: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, stream: Stream, hub: Hub, key: str) -> None:
         self._stream, self._hub, self._key = stream, hub, key
         super().__init__(
             stream.frames(),
-            headers=headers,
+            headers={"Cache-Control": "no-store"},
             ping=HEARTBEAT_SECONDS,
             ping_message_factory=lambda: ServerSentEvent(comment=format_time(stream.now_ms()), sep="\n"),
             send_timeout=SEND_SECONDS,

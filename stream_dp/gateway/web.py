@@ -9,7 +9,7 @@ import logging
 import mimetypes
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_dp.gateway.api import LARGEST_ANSWER, RequestError
 from stream_dp.gateway.boards import compact
-from stream_dp.gateway.streams import Hub
+from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
 from stream_dp.gateway.tokens import LOOK_SECONDS, Entry, RequestRate, Tokens, UncheckedError
 
 LONGEST_URL, LARGEST_BODY = 4 << 10, 64 << 10
@@ -123,6 +123,13 @@ def application(
     return app
 
 
+async def _live(_: Request) -> Response:
+    return Response(compact({"status": "ok"}), media_type=JSON)
+
+
+LIVE = Route("/livez", _live)
+
+
 def guarded(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """Return a handler whose errors become answers."""
 
@@ -183,6 +190,22 @@ def page_of(first: str, folder: Path = STATIC) -> list[Route]:
 
     files = (file for file in sorted(folder.rglob("*")) if file.is_file())
     return [route("/", folder / first), *(route(f"/{file.relative_to(folder).as_posix()}", file) for file in files)]
+
+
+def resumed(request: Request, after: str | None, views: Iterable[str]) -> Mapping[str, tuple[str, int]]:
+    """Return the positions by view that a client comes back with; its header wins over the parameter `after`."""
+    text = request.headers.get("last-event-id") or after
+    try:
+        return parse_positions(text, views) if text else {}
+    except PositionError:
+        raise RequestError("bad_request", "after: use a position of an answer or an event as it is") from None
+
+
+def streamed(stream: Stream, hub: Hub, key: str) -> Response:
+    """Answer with a stream, if the reader has not too many."""
+    if not hub.has_room(key, stream):
+        raise RequestError("too_many", "Close other streams first.", {"Retry-After": "10"})
+    return EventResponse(stream, hub, key)
 
 
 def check_change(request: Request) -> None:

@@ -100,7 +100,7 @@ async def test_a_comment_with_the_time_says_that_the_gateway_is_there(
             stream.end("shutdown")
 
     scope = {"type": "http", "method": "GET", "headers": []}
-    await EventResponse(stream, gateway.hub, ADDRESS, {})(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+    await EventResponse(stream, gateway.hub, ADDRESS)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
     first, *comments, bye, _ = body.decode().split("\n\n")
     assert first == "retry: 3000\nid: 00000000-0"
     assert (len(comments) >= 3, set(comments)) == (True, {": 2023-11-14T22:13:20Z"})
