@@ -28,6 +28,7 @@ from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from tests.kinds.cases import CASES, VIEW
 from tests.kinds.one_level import COUNTS, ONE_LEVEL, OTHERS, OneLevel
 from tests.support.chosen import every, kept_ordinary
+from tests.support.given import there
 from tests.support.releasing import Desk, plan_of
 from tests.support.schemas import mismatch
 
@@ -187,12 +188,12 @@ def test_a_window_that_cannot_be_paid_for_is_refused(case: OneLevel) -> None:
 
 
 def test_a_user_with_more_items_gets_more_noise_for_the_same_epsilon(case: OneLevel) -> None:
-    """The ratio of the table, to the power of what one user moves, is at most e^epsilon, and close to it."""
+    """The ratio of the noise, to the power of what one user moves, is at most e^epsilon, and close to it."""
     for items in (1, 3):
         plan = plan_of(case.text().replace("items_per_user: 1", f"items_per_user: {items}")).views[VIEW].kind
         assert plan.sensitivity == items * case.moved
-        ratio = plan.levels[0].table.ratio ** plan.sensitivity  # type: ignore[attr-defined]
-        assert Fraction("7.389056") < ratio < Fraction("7.3890561")  # e^2
+        ratio = there(plan.levels[0].noise.ratio).value ** plan.sensitivity
+        assert Fraction("7.389056") < 1 / ratio < Fraction("7.3890561")  # e^2
 
 
 @pytest.mark.parametrize("case", kept_ordinary(["catalogue strict"], sorted(ONE_LEVEL)), indirect=True)
