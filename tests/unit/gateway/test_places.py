@@ -7,11 +7,12 @@ import math
 import shutil
 import subprocess
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from stream_dp.gateway.web import STATIC
+from stream_dp.records.models import Noise
 
 COUNT = 500
 RATIO = math.exp(-1 / 20)
@@ -31,6 +32,11 @@ LAWS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
         lambda k: math.exp(-k * k / 800),
     ),
 }
+
+
+def test_every_law_that_a_record_may_name_is_tried_here() -> None:
+    named = get_args(Noise.model_fields["distribution"].annotation)
+    assert {noise["distribution"] for noise, _ in LAWS.values()} == {*named}
 
 
 def places(release: dict[str, Any], count: int = COUNT) -> Any:
