@@ -12,6 +12,7 @@ from aiokafka import TopicPartition
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import Posted, next_record, plan_holding
 from stream_dp.control.grant_records import Scope
+from stream_dp.kinds.public_lists import KeyList
 from stream_dp.records.models import Release
 from stream_dp.windows.durations import parse_time
 from stream_dp.windows.effects import Message
@@ -53,6 +54,8 @@ VIEWS = {
     "short": f"ledger: short, {KEYS}, audiences: [public]",
     "lost": f"ledger: planes, {KEYS}",
     "fresh": f"ledger: planes, {KEYS}",
+    "known": f"ledger: planes, {KEYS}, remember: {{audience: public}}",
+    "ends": f'{ONE}, kind: histogram, delta: "1e-6", noise: truncated-laplace',
     "leaders": f'{LADDER}, kind: gap, catalogue: [{PLACES}], k: 3, selection: {{epsilon: "1/5"}}',
     "largest": f'{LADDER}, kind: subset, catalogue: [{PLACES}], k: 3, selection: {{epsilon: "1/5"}}',
     "airlines": f"{LADDER}, kind: catalogue, catalogue: [{PLACES}, NONE]",
@@ -66,6 +69,8 @@ VIEWS = {
 }
 COUNTS = {"ORD": 812_400, "ATL": 790_100, "LAX": 655_700, "DCA": 301_900, "MIA": 204_600, "BOS": 103_300}
 """Numbers that nothing else on a page is: no date, no noise, no limit."""
+KNOWN = {"shop.releases.known.public": KeyList.of(["ORD", "ATL", "SML", "GONE"])}
+"""The keys that the view of that name was shown before."""
 FEW = {"SML": 320, "TNY": 3}
 """The first may be shown by its noise alone; the second is hidden."""
 DAYS, EMPTY, LOST, EDITION = 7, 2, 1, 5
@@ -126,7 +131,7 @@ def fill(desk: Desk, days: range = range(DAYS)) -> None:
 @cache
 def published() -> tuple[Message, ...]:
     """What the application has published, of both audiences and of the views themselves."""
-    desk = Desk(plan(), audit=False)
+    desk = Desk(plan(), audit=False, lists=KNOWN)
     fill(desk)
     return releases_of(desk)
 
@@ -145,7 +150,7 @@ class Shop:
     """
 
     def __init__(self, folder: Path, *views: str) -> None:
-        self.desk = Desk(plan_of(config({name: VIEWS[name] for name in views})), audit=False)
+        self.desk = Desk(plan_of(config({name: VIEWS[name] for name in views})), audit=False, lists=KNOWN)
         self.served = ServedReader(folder, self.desk.plan)
         self._sent = self._grants = 0
 

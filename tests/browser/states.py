@@ -116,6 +116,8 @@ STATES = {
         State("lost", at("lost", LOST), "they will not come back"),
         State("former edition", at("destinations", 1), "counted differently (edition 2)"),
         State("no window", "public/fresh", "The first window has not ended yet", wait=".card"),
+        State("known keys", at("known", LAST), "keys that were known before are always shown"),
+        State("noise that ends", at("ends", 1), "A key is shown from"),
         State("gap", "public/leaders", "Who leads, and how sure that is"),
         State("sharper gap", at("leaders", 1), "Dashed: the interval before it became more precise"),
         State("subset", at("largest", 1), "These keys are in no order."),

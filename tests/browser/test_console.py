@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stream_dp.control.editions import next_record
-from stream_dp.gateway.routes import STATIC
 from stream_dp.gateway.tokens import revoke_token
+from stream_dp.gateway.web import STATIC
 from stream_dp.operations.settings import tuned
 from stream_dp.runtime.embedded import MemoryClient
 from stream_dp.runtime.kafka.control_topic import post, read_history

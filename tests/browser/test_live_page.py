@@ -139,8 +139,7 @@ def topic_holds(shop: Shop) -> list[tuple[str, str]]:
             newest[record.window.start_ms] = record
     found = []
     for _, record in sorted(newest.items(), reverse=True):
-        count = next(item.count for item in record.items if item.item == "ORD")
-        least, most = record.interval(count)
+        least, most = record.interval(next(item for item in record.items if item.item == "ORD"))
         found.append((f"{least:,} to {most:,}", record.level.name))
     return found
 

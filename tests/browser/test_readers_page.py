@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.gateway.routes import STATIC
 from stream_dp.gateway.tokens import revoke_token
-from stream_dp.records.by_kind import LeadingCount
+from stream_dp.gateway.web import STATIC
+from stream_dp.records.by_kind import HistogramRelease, LeadingCount
 from stream_dp.records.codec import parse, topic_key
 from stream_dp.records.models import Release
 from tests.browser import checks
@@ -30,7 +30,7 @@ pytestmark = [
 Page = Any
 Open = Callable[..., Page]
 WIDE, PHONE, NARROW = 1280, 390, 320
-LARGEST_OF_ONE_SIDE = 300
+LEAST_SOUGHT = 300
 """Counts from here on are looked for in the page; a smaller number may be anything."""
 
 
@@ -97,6 +97,12 @@ def released() -> list[Release]:
     return [one for one in found if isinstance(one, Release)]
 
 
+def limits() -> set[int]:
+    """Numbers near the least count that is shown: what is hidden is said with them."""
+    least = {(one.minimum_count, one.noise_interval_95) for one in released() if isinstance(one, HistogramRelease)}
+    return {number + by for number, half in least for by in (-half, 0, half)}
+
+
 def record(view: str, day: int, audience: str = "public") -> Release:
     """The newest release of a window."""
     some = [
@@ -112,8 +118,8 @@ def record(view: str, day: int, audience: str = "public") -> Release:
 def test_every_count_has_its_interval_in_the_same_element(
     empty_page: Callable[..., Page], served: ServedReader, state: State
 ) -> None:
-    counts = {item.count for one in released() for item in one.items if item.count >= LARGEST_OF_ONE_SIDE}
-    counts = {count for count in counts if count % 5}  # others may be on an axis
+    counts = {item.count for one in released() for item in one.items if item.count >= LEAST_SOUGHT}
+    counts = {count for count in counts if count % 5} - limits()  # others may be on an axis
     with state.on(empty_page(), served) as page:
         assert checks.bare(page, counts) == []
         shown = next(iter(counts))
@@ -209,6 +215,35 @@ def test_a_lead_is_told_with_how_sure_it_is(visit: Open) -> None:
 
 
 @pytest.mark.slow
+def test_estimates_from_leads_are_beside_their_interval(visit: Open) -> None:
+    newest = record("leaders", 1)
+    first = newest.items[0]
+    assert isinstance(first, LeadingCount)
+    page = visit(at("leaders", 1))
+    page.click("#combined summary")
+    least, most = newest.interval(first)
+    assert (
+        f"{first.item}: about {round(float(first.combined)):,}; {least:,} to {most:,} by its count alone, 95 % sure"
+    ) in main(page)
+
+
+@pytest.mark.slow
+def test_known_keys_have_two_sides_and_new_ones_are_marked(visit: Open) -> None:
+    newest = record("known", LAST)
+    counts = {item.item: item.count for item in newest.items}
+    half = newest.noise_interval_95
+    page = visit(at("known", LAST))
+    rows = [row.inner_text() for row in page.query_selector_all(".bars li:not(.axis)")]
+    ranges = {row.split()[0]: " ".join(row.split()[1:]) for row in rows}
+    assert ranges["SML"].startswith(f"{counts['SML'] - half} to {counts['SML'] + half}")
+    assert ", new" in ranges["DCA"]
+    assert ", new" not in ranges["ORD"]
+    assert counts["GONE"] < half
+    assert ranges["GONE"].startswith(("probably none", "0 to"))
+    assert "The 4 keys that were known before are always shown, and any other from" in main(page)
+
+
+@pytest.mark.slow
 def test_kinds_and_states_in_words(visit: Open) -> None:
     sharper = main(visit(at("destinations", 0)))
     assert "More precise than before: ±30, was ±60" in sharper
@@ -272,6 +307,10 @@ def test_twenty_places_of_which_nineteen_are_in_the_interval(visit: Open, view: 
     spread = (middle[14] - middle[5]) / (high - low)
     assert spread == pytest.approx({"airlines": 0.2, "gaussian": 0.305}[view], abs=0.05), "of the law of the noise"
     assert record(view, 1).noise_interval_95 == pytest.approx(half, abs=2)
+    page.route("**/windows?*", lambda route: route.fulfill(json=of_a_later_law(route.fetch().json())))
+    page.reload()
+    page.wait_for_selector(".plot")
+    assert page.query_selector(".dots") is None, "of a law that the page does not know"
 
 
 @pytest.mark.slow
@@ -305,6 +344,13 @@ def test_when_the_next_window_is_due(
     assert "The next window was due at 2 Mar 2026, 01:00 UTC." in main(page)
 
 
+def of_a_later_law(answer: Any) -> Any:
+    """Windows whose noise has a law that no page knows."""
+    for window in answer["windows"]:
+        window["record"]["noise"]["distribution"] = "a later law"
+    return answer
+
+
 # -- while one looks ------------------------------------------------------------------------------------------------
 
 
@@ -319,7 +365,7 @@ def test_sharpened_while_one_looks(look: Open, shop: Shop) -> None:
     said = [f"{title}: more precise now, ±30 instead of ±60." for title in ("Destinations", "Leaders")]
     page.wait_for_selector("#say p >> nth=1", state="attached")
     assert spoken(page) == said
-    least, most = sharper.interval(sharper.items[0].count)
+    least, most = sharper.interval(sharper.items[0])
     assert f"{least:,} to {most:,}" in page.inner_text(".bars")
 
 

@@ -11,26 +11,29 @@ export function fromAnswer(data) {
   const one = {id: `${start}-${end}`, start, end, release, refusal, edition: (release ?? refusal)?.edition ?? 1};
   one.released = data.released ? time(data.released) : null;
   one.refused = refusal ? time(data.refusal?.released ?? data.released) : null;
-  one.rows = (release?.items ?? []).map((entry, k) => ({...entry, interval: interval(release, entry.count, data.intervals?.[k])}));
+  one.rows = (release?.items ?? []).map((entry, k) => ({...entry, interval: interval(release, entry, data.intervals?.[k])}));
   one.byItem = new Map(one.rows.map(row => [row.item, row]));
   one.before = release && data.before ? before(release, data.before) : null;
   one.state = state(one);
   return one;
 }
 
+// Whether counts decide if the key is shown: not where it stands on a list.
+export const byCount = (release, entry) => release.minimum_count !== undefined && (!release.catalogue || entry.new === true);
+
 // The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known.
-export function interval(release, count, ends) {
-  const half = release.noise_interval_95;
-  const open = release.two_sided_from !== undefined && count < release.two_sided_from;
+export function interval(release, entry, ends) {
+  const half = release.noise_interval_95, {count} = entry;
+  const open = byCount(release, entry) && count < release.two_sided_from;
   const [low, high] = ends ?? [open ? 1 : count - half, count + half];
-  const none = !open && release.minimum_count === undefined && count + half <= 0;
+  const none = !open && !byCount(release, entry) && count + half <= 0;
   return {low: Math.max(0, low), high: Math.max(0, high), open, none};
 }
 
 function before(release, data) {
   const found = Object.entries(data.intervals ?? {}).map(([item, [low, high]]) => {
     const cut = {low: Math.max(0, low), high: Math.max(0, high)};
-    return [item, {...cut, open: release.kind === 'histogram' && low === 1, none: false}];
+    return [item, {...cut, open: release.kind === 'histogram' && low === 1 && high !== 1 + 2 * data.noise_interval_95, none: false}];
   });
   return {half: data.noise_interval_95, level: data.level?.name ?? data.level, intervals: new Map(found)};
 }
@@ -136,13 +139,19 @@ export function smoothed(points) {
   });
 }
 
-const NORMAL = [1.96, 1.4395, 1.1503, 0.9346, 0.7554, 0.5978, 0.4538, 0.3186, 0.1891, 0.0627]; // its quantiles at 1/40, 3/40, ...
+// By law of the noise: how far from 0 the middle of the k-th of 20 equally likely parts is, k = 0 to 9. Others have no places.
+const NORMAL = [1.96, 1.44, 1.15, 0.935, 0.755, 0.598, 0.454, 0.319, 0.189, 0.063];
+const laplace = ({scale, largest}, k) => {
+  const end = largest === undefined ? 0 : Math.exp(-largest / scale);
+  return -scale * Math.log((2 * k + 1) / 20 * (1 - end) + end);
+};
+const LAWS = {'discrete laplace': laplace, 'truncated discrete laplace': laplace, 'clamped discrete laplace': laplace,
+  'discrete gaussian': ({scale}, k) => scale * NORMAL[k]};
 
-// Post-processing: 20 equally likely places of the true number; the noise's scale follows from its 95 % half width.
+// Post-processing: 20 equally likely places of the true number. Of keys that were chosen by their noise there are none.
 export function places(release, count) {
-  if (!single(release) || !release.noise_interval_95) return null;
-  if (count < 0) return null;
-  const half = release.noise_interval_95, isNormal = release.noise?.distribution === 'discrete gaussian';
-  const far = k => half * (isNormal ? NORMAL[k] / NORMAL[0] : Math.log((k + 0.5) / 10) / Math.log(1 / 20));
-  return Array.from({length: 20}, (_, k) => count + (k < 10 ? -far(k) : far(19 - k)));
+  const {noise} = release, law = LAWS[noise?.distribution];
+  if (!law || !single(release) || release.within_95 || count < (noise.largest_count ? 1 : 0)) return null;
+  const far = Array.from({length: 10}, (_, k) => law(noise, k));
+  return [...far.map(by => count - by), ...far.reverse().map(by => count + by)];
 }
