@@ -14,7 +14,7 @@ import pytest
 
 from stream_dp.gateway.tokens import revoke_token
 from stream_dp.gateway.web import STATIC
-from stream_dp.records.by_kind import HistogramRelease, LeadingCount
+from stream_dp.records.by_kind import HistogramRelease, LeadingCount, PureTopKRelease
 from stream_dp.records.codec import parse, topic_key
 from stream_dp.records.models import Release
 from tests.browser import checks
@@ -254,6 +254,11 @@ def test_kinds_and_states_in_words(visit: Open) -> None:
     assert "A new budget begins with the next period, on 10 May 2026." in refused
     assert "It asked for ε 0.05." in main(visit(at("short", 0)))
     assert "Before it: 1 Mar 2026" in refused
+    found = record("found", 3)
+    assert isinstance(found, PureTopKRelease)
+    chosen = visit(at("found", 3))
+    assert f"All counts together ±{found.within_95}, 95 % sure" in main(chosen)
+    assert f"±{found.noise_interval_95}" not in chosen.inner_text("#views [aria-current=page]"), "of keys chosen by noise"
     assert "/v1/views/table/series?item=KEY" in main(visit("public/table"))
     assert "released, nothing to show" not in main(visit("public/table"))
     compared = visit(at("destinations", LAST))

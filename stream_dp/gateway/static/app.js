@@ -174,7 +174,9 @@ function side() {
   const says = view => {
     if (!view.newest) return 'no window yet';
     const until = `to ${day(end(view.newest) - 1)}`;
-    return view.noise_interval_95 === null || view.noise_interval_95 === undefined ? `${until}, not released` : `${until}, each count ±${num(view.noise_interval_95)}`;
+    const half = view.noise_interval_95 ?? null;
+    if (half === null) return `${until}, not released`;
+    return view.kind === 'pure_topk' ? until : `${until}, each count ±${num(half)}`; // it is not so of keys that were chosen by their noise
   };
   return h('nav', {class: 'side', id: 'views', 'aria-label': 'Views'}, h('ul', {}, mine().map(view => h('li', {},
     h('a', {href: address({view: view.view}), 'aria-current': view.view === state.view ? 'page' : null}, view.title, h('small', {}, says(view)))))));

@@ -25,6 +25,9 @@ export function counted({unit, record}, kind, population) {
   return h('span', {class: 'muted'}, SAYS[kind]?.(unit) ?? '', item, whom);
 }
 
+// How far counts are from the true ones. Of keys that were chosen by their noise that is known for all of them together only.
+const precision = ({within_95: all, noise_interval_95: half}) => (all === undefined ? `each count ±${num(half)}` : `all counts together ±${num(all)}`);
+
 export function head(view, one) {
   const {release, before} = one, record = release ?? one.refusal, half = release?.noise_interval_95;
   const chip = (text, tone = '') => h('span', {class: `chip ${tone}`}, text);
@@ -32,7 +35,7 @@ export function head(view, one) {
     h('p', {class: 'lead-in'}, h('strong', {}, span(one)), ` (${record.kind === 'running' ? 'the first ' : ''}${length(one)}). `,
       counted(view, record.kind, record.ledger.population)),
     h('div', {class: 'chips'},
-      release && chip(`Each count ±${num(half)}, 95 % sure`),
+      release && chip(`${precision(release)[0].toUpperCase()}${precision(release).slice(1)}, 95 % sure`),
       before && chip(`More precise than before: ±${num(half)}, was ±${num(before.half)}`, 'good'),
       one.state === 'sharper_refused' && chip('A more precise version was refused', 'bad'),
       one.state === 'refused' && chip('× Refused', 'bad'), one.state === 'lost' && chip('! Lost', 'bad'),
@@ -160,7 +163,7 @@ export function refusal(one, {windows, go}) {
   const {refusal: why, release} = one, {ledger, requested} = why, period = {start: ledger.period.start_ms, end: ledger.period.end_ms};
   const lost = why.reason === 'lost', at = windows.indexOf(one), released = w => w.release;
   const near = [[windows.slice(0, at).reverse().find(released), 'Before it'], [windows.slice(at + 1).find(released), 'After it']];
-  const kept = release && h('p', {}, h('strong', {}, 'Nothing was taken back. '), `What you see stays as it is: level ${release.level.name}, each count ±${num(release.noise_interval_95)}.`);
+  const kept = release && h('p', {}, h('strong', {}, 'Nothing was taken back. '), `What you see stays as it is: level ${release.level.name}, ${precision(release)}.`);
   return card(release ? 'A more precise version was refused' : lost ? 'This window was lost' : 'This window was refused',
     lost ? h('p', {}, 'Counts were lost by a failure of the system; they will not come back.')
       : h('p', {}, `The privacy budget of “${ledger.population}” for ${span(period)} does not cover it. It asked for ${epsilon(requested, ledger.zcdp)}. `
@@ -199,7 +202,7 @@ export function compare(all, unit) {
   const rows = [...new Set(all.flatMap(({one}) => one?.rows.slice(0, 12).map(row => row.item) ?? []))].slice(0, 16);
   const most = Math.max(4, ...all.flatMap(({one}) => one?.rows.map(row => row.interval.high) ?? [])) * 1.02, pc = v => `${v / most * 100}%`;
   return card('The same window for your audiences', h('div', {class: 'compare'}, all.map(({audience, one}) => h('section', {},
-    h('h3', {}, audience), muted(one?.release ? `Level ${one.release.level.name}, each count ±${num(one.release.noise_interval_95)}` : one ? STATES[one.state][1] : 'nothing for this window'),
+    h('h3', {}, audience), muted(one?.release ? `Level ${one.release.level.name}, ${precision(one.release)}` : one ? STATES[one.state][1] : 'nothing for this window'),
     one?.release && h('ul', {class: 'bars'}, rows.map(item => {
       const row = one.byItem.get(item);
       return h('li', {}, h('div', {class: 'name'}, item), row ? lane(row, {pc}) : h('div', {class: 'lane'}), h('div', {class: 'range'}, row ? `${words(row.interval)}` : 'not shown'));
