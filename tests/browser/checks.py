@@ -71,8 +71,8 @@ def unreached(page: Page, among: str = "body") -> list[str]:
     Of windows in a strip, one can be reached; from it the arrow keys go on.
     """
     seen = """() => {
-      const e = document.activeElement, first = !window.reached.has(e);
-      if (getComputedStyle(e).outlineStyle !== 'none' || e === document.body) window.reached.add(e);
+      const e = document.activeElement, key = e.id || e, first = !window.reached.has(key);
+      if (getComputedStyle(e).outlineStyle !== 'none' || e === document.body) window.reached.add(key);
       return first && e !== document.body;
     }"""
     page.evaluate("() => { window.reached = new Set(); }")
@@ -82,7 +82,7 @@ def unreached(page: Page, among: str = "body") -> list[str]:
             page.keyboard.press("Tab")
     return page.evaluate(  # type: ignore[no-any-return]
         """([among, controls]) => [...document.querySelector(among).querySelectorAll(controls)]
-             .filter(e => e.checkVisibility() && e.tabIndex >= 0 && !window.reached.has(e))
+             .filter(e => e.checkVisibility() && e.tabIndex >= 0 && !window.reached.has(e.id || e))
              .map(e => e.outerHTML.slice(0, 120))""",
         [among, CONTROLS],
     )

@@ -376,7 +376,7 @@ def test_every_button_and_field_has_a_name_and_keys_reach_the_plan(visit: Open, 
     settled(page)
     said = page.inner_text("#say")
     assert "A day costs" in said
-    move(page, STANDARD, -1)
+    move(page, "#tune-items_per_user", 1)
     settled(page)
     page.wait_for_function("said => document.getElementById('say').textContent !== said", arg=said)
     assert page.locator("#say p").count() == 1, "the newest answer takes the place of the one before"
