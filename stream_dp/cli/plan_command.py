@@ -25,10 +25,9 @@ from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.operations import named, plain
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.needed_epsilon import needed_epsilon
+from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import (
-    Counted,
-    EventColumns,
     Goal,
     Point,
     Subject,
@@ -75,14 +74,15 @@ class PlanOptions:
 @click.command()
 @FILE
 @click.option("--events", "history", required=True, type=EVENTS, help="The history, as `feed` reads it.")
-@click.option("--view", help="The view. [default: the only one]")
+@click.option("--view", help="The view. [default: the only one, or the one whose list the other makes]")
 @click.option("--audience", help="Whose level is computed. [default: the one with the finest level]")
 @click.option(
     "--grid",
     multiple=True,
     type=GridValues(),
     help="Values of a setting of the view, as `tune` takes it: k=5,10. `epsilon` is that of the level, `window` the "
-    "size of a window. Several --grid are combined. Without any, the settings of FILE are computed.",
+    "size of a window. `split` is for a view whose list is made of releases: the part of the shares of both that the "
+    "view gets that finds the keys. Several --grid are combined. Without any, the settings of FILE are computed.",
 )
 @click.option(
     "--goal",
@@ -146,7 +146,7 @@ def plan(
     one = _view(loaded, wanted)
     audience = wanted.audience or max(one.audiences, key=lambda name: one.audiences[name])
     named("audience", audience, one.audiences, "--audience")
-    check_kind(one)
+    check_kind(one, loaded.views)
     if one.affords is not None and "epsilon" in dict(grid):
         words = "the levels are shares of what the ledger affords for every window; vary the window, or items_per_user"
         raise ConfigError(words, "--grid epsilon")
@@ -160,19 +160,18 @@ def plan(
     for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
         err.print(line, markup=False, soft_wrap=True)
     subject = Subject(loaded, one.name, audience, read.until_ms)
-    known: Counted = {}
-    computed = what_if(subject, columns, settings, known)
+    computed = what_if(subject, columns, settings)
     if recall is not None:
         asked = recall, most_error
         computed = (
-            replace(point, needed=needed_epsilon(subject, columns, point.settings, asked, known)) for point in computed
+            replace(point, needed=needed_epsilon(subject, columns, point.settings, asked)) for point in computed
         )
     found = list(track(computed, "settings", len(settings), console=err, transient=True, disable=not err.is_terminal))
     chosen = best(found, goal, most_error)
     if wanted.as_json:
         print_json({"note": RAW, "view": one.name, "points": plain(found), "best": plain(chosen)})
     else:
-        _print(found, chosen)
+        _print(found, chosen, one)
         if recall is not None:
             Console(highlight=False, markup=False).print(_promise(found, one, recall, most_error))
     if figure is not None and wanted.figure is not None:
@@ -188,16 +187,18 @@ def plan(
 def _view(plan: Plan, wanted: PlanOptions) -> ViewPlan:
     name = wanted.view
     views = {view.name: view for view in plan.views.values() if wanted.source in (None, view.source.name)}
-    if name is None and len(views) != 1:
+    finding = {view.kind.made_of.view for view in views.values() if view.kind.made_of is not None}
+    usual = [one for one in views if one not in finding]
+    if name is None and len(usual) != 1:
         raise ConfigError(f"name one of the views: {', '.join(views)}", "--view")
-    return named("view", name or next(iter(views)), views, "--view")
+    return named("view", name or usual[0], views, "--view")
 
 
 def _words(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items()) or "as in FILE"
 
 
-def _print(found: Sequence[Point], chosen: Point | None) -> None:
+def _print(found: Sequence[Point], chosen: Point | None, view: ViewPlan) -> None:
     console = Console(highlight=False, markup=False)
     console.print(Text(RAW, "bold red"))
     needs = ["epsilon\nneeded"] if any(point.needed is not None for point in found) else []
@@ -226,7 +227,8 @@ def _print(found: Sequence[Point], chosen: Point | None) -> None:
     elif chosen.shown_from is None:
         console.print(f"Best: {_words(chosen.settings)}. Every key of the list is shown.")
     else:
-        users = f"about {chosen.shown_from:,} users in a window to be shown half of the time"
+        window = "a window" if view.kind.made_of is None else f"a window of {view.kind.made_of.view}"
+        users = f"about {chosen.shown_from:,} users in {window} to be shown half of the time"
         console.print(f"Best: {_words(chosen.settings)}. An item needs {users}.")
 
 

@@ -17,8 +17,9 @@ from rich.table import Table
 
 from stream_dp.config.planner import load_plan
 from stream_dp.operations.feed import FeedOptions
+from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
-from stream_dp.operations.what_if import EventColumns, Subject, points, what_if
+from stream_dp.operations.what_if import Subject, points, what_if
 from tests.bench.figures import show
 
 EVENTS, USERS, ITEMS, DAYS = 1_000_000, 100_000, 20_000, 30
