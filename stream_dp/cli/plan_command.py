@@ -86,10 +86,11 @@ class PlanOptions:
 )
 @click.option(
     "--goal",
-    type=click.Choice(["true-keys", "error"]),
+    type=click.Choice(["true-keys", "useful", "error"]),
     default="true-keys",
     show_default=True,
-    help="The best setting has the most true keys with a median error of at most --error; or the least median error.",
+    help="The best setting has the most true keys with a median error of at most --error; or the most useful counts, "
+    "which are within 50 %; or the least median error.",
 )
 @click.option("--error", "most_error", type=click.FloatRange(min=0), default=0.1, show_default=True)
 @click.option(
@@ -124,7 +125,8 @@ def plan(
     window shows, the relative error of a shown count (median and 95th percentile; of noise and bounding together, and
     apart), from how many users on a key is shown half of the time, and how far into a period the budget lasts. The
     prices and thresholds are those of the product. Nothing is drawn; figures of a topk are those of 30 windows, evenly
-    spaced. Kinds: histogram, catalogue and topk (gumbel); `stream-dp replay` runs every kind.
+    spaced. Kinds: histogram, catalogue and topk (gumbel), and lists that are made of releases of these; `stream-dp
+    replay` runs every kind.
 
     A true key of a topk is one of the k most frequent; of other kinds, any key that a user had. The best setting is
     marked with *; its budget lasts a whole period. An invalid or unaffordable setting has a row with the reason.
@@ -135,6 +137,7 @@ def plan(
     \b
     stream-dp plan app.yaml --events events.csv --grid epsilon=1/4,1/2,1 --grid items_per_user=1,3,10
     stream-dp plan app.yaml --events events.csv --grid k=5,10 --grid window=1h,1d --write new.yaml
+    stream-dp plan app.yaml --events events.csv --grid split=1/4,1/2,3/4 --goal useful
     stream-dp plan app.yaml --events events.csv --recall 0.95 --grid noise=discrete-laplace,discrete-gaussian
 
     Exit codes: 0 done; 1 the history cannot be read, or no setting meets the goal for --write; 2 wrong usage, a fault
@@ -171,7 +174,7 @@ def plan(
     if wanted.as_json:
         print_json({"note": RAW, "view": one.name, "points": plain(found), "best": plain(chosen)})
     else:
-        _print(found, chosen, one)
+        _print(found, chosen, one, goal)
         if recall is not None:
             Console(highlight=False, markup=False).print(_promise(found, one, recall, most_error))
     if figure is not None and wanted.figure is not None:
@@ -198,16 +201,18 @@ def _words(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items()) or "as in FILE"
 
 
-def _print(found: Sequence[Point], chosen: Point | None, view: ViewPlan) -> None:
+def _print(found: Sequence[Point], chosen: Point | None, view: ViewPlan, goal: Goal) -> None:
     console = Console(highlight=False, markup=False)
     console.print(Text(RAW, "bold red"))
     needs = ["epsilon\nneeded"] if any(point.needed is not None for point in found) else []
+    useful = ["useful\nkeys"] if goal == "useful" else []
     keys = ["", *(key.replace("windows_", "windows_\n") for key in found[0].settings)]
     rows = [
         [
             "*" if point is chosen else "",
             *point.settings.values(),
             *_cells(point),
+            *([f"{point.useful:.1f}"] if useful else []),
             *([point.needed or "-"] if needs else []),
         ]
         for point in found
@@ -216,7 +221,15 @@ def _print(found: Sequence[Point], chosen: Point | None, view: ViewPlan) -> None
     figures = ("recall\n%", "true\nkeys", "false\nkeys", "error %\n50/95", "noise %\n50/95", "bias %\n50/95")
     console.print(
         table(
-            *keys, *figures, "shown\nfrom", "budget\nlasts", *needs, rows=rows, words={*keys, "budget\nlasts"}, apart=1
+            *keys,
+            *figures,
+            "shown\nfrom",
+            "budget\nlasts",
+            *useful,
+            *needs,
+            rows=rows,
+            words={*keys, "budget\nlasts"},
+            apart=1,
         )
     )
     for point in found:

@@ -122,12 +122,16 @@ def top_k_of(showing: Showing, counted: WindowCounts, counts: Ints, window: int)
 
 Quantiles = tuple[float, float] | None
 QUANTILES = 0.5, 0.95
+USEFUL = 0.5
+"""Relative error of a count that is of use, at most."""
 
 
 def relative_errors(
     chance: Floats, counts: Ints, users: Ints, reaches: Reaching, least: float
-) -> tuple[Quantiles, Quantiles, Quantiles]:
+) -> tuple[Quantiles, Quantiles, Quantiles, float]:
     """Return median and 95th percentile of the relative error of shown counts: in all, of the noise, of the bias.
+
+    And how many of the counts are useful: shown, and within 50 %.
 
     Args:
         chance: of each count, to be shown.
@@ -138,7 +142,7 @@ def relative_errors(
     """
     likely = np.flatnonzero((chance > NEGLIGIBLE) & (users > 0))
     if not len(likely):
-        return None, None, None
+        return None, None, None, 0.0
     chance, counts, users = chance[likely], counts[likely], users[likely]
     pairs, at = np.unique(users * (1 + int(counts.max())) + counts, return_inverse=True)
     users, counts = pairs // (1 + int(counts.max())), pairs % (1 + int(counts.max()))
@@ -162,7 +166,7 @@ def relative_errors(
     order = np.argsort(relative)
     places = np.searchsorted(np.cumsum(weights[order]), [share * total for share in QUANTILES])
     low, high = (float(relative[order[min(place, len(order) - 1)]]) for place in places)
-    return error, noise, (low, high)
+    return error, noise, (low, high), float(within(users)(USEFUL) * total)
 
 
 _LARGEST_ERROR, _HALVINGS = 1e6, 14

@@ -36,7 +36,7 @@ from stream_dp.operations.shown_keys import (
     top_k_of,
 )
 
-Goal = Literal["true-keys", "error"]
+Goal = Literal["true-keys", "useful", "error"]
 
 MOST_POINTS = 1000
 RECALL_KEYS = 10
@@ -58,6 +58,7 @@ class Point:
         k: that k.
         true_keys: number of keys shown that somebody has; of a top-k, that are among the k most frequent.
         false_keys: number of other keys shown.
+        useful: number of counts shown that are within 50 %.
         error: relative error of a shown count, median and 95th percentile; noise and bias together.
         noise: the same of the noise alone.
         bias: the same of the bounding of users alone.
@@ -75,6 +76,7 @@ class Point:
     k: int | None = None
     true_keys: float | None = None
     false_keys: float | None = None
+    useful: float | None = None
     error: tuple[float, float] | None = None
     noise: tuple[float, float] | None = None
     bias: tuple[float, float] | None = None
@@ -120,7 +122,7 @@ def _evaluated(plan: Plan, subject: Subject, columns: EventColumns) -> Point:
     looked_at = np.bincount(counted.window[cells], minlength=counted.windows) > 0
     if showing.k is None:
         looked_at = tops > 0
-    error, noise, bias = relative_errors(chance, counts[cells], counted.users[cells], reaches, least)
+    error, noise, bias, useful = relative_errors(chance, counts[cells], counted.users[cells], reaches, least)
     return Point(
         {},
         windows=counted.windows,
@@ -128,6 +130,7 @@ def _evaluated(plan: Plan, subject: Subject, columns: EventColumns) -> Point:
         k=k,
         true_keys=float(true) / max(1, windows),
         false_keys=float(chance.sum() - true + extra) / max(1, windows),
+        useful=useful / max(1, windows),
         error=error,
         noise=noise,
         bias=bias,
@@ -138,11 +141,7 @@ def _evaluated(plan: Plan, subject: Subject, columns: EventColumns) -> Point:
 def _shown(view: ViewPlan, level: int, counted: WindowCounts, windows: Ints) -> tuple[Ints, Floats, int]:
     """Return the cells that may be shown, the chance of each, and the count that is shown half of the time.
 
-    Args:
-        view: shows keys by their noisy counts, or draws them.
-        level: of its audience.
-        counted: its counts.
-        windows: those in which keys are drawn, with which most of the time is spent.
+    A top-k is looked at in some windows only, where most of the time is spent.
     """
     showing, counts = view.kind.showing, counted.bounded(view)
     assert showing is not None  # noqa: S101 - `check_kind`
@@ -227,18 +226,18 @@ def _split(subject: Subject, value: str) -> dict[str, str]:
     view = subject.plan.views[subject.view]
     finds = finder(view, subject.plan.views)
     if finds is None or finds.share is None or view.share is None or finds.ledger != view.ledger:
-        words = "only the shares of a view and of the one that its list is made of can be split: give each a `share`"
-        raise ConfigError(f"{words} of one ledger", "--grid split")
+        raise ConfigError(
+            "give the view, and the one that its list is made of, a `share` of one ledger", "--grid split"
+        )
     whole, part = view.share + finds.share, Fraction(0)
     with suppress(ValueError):
         part = parse_exact(value)
     if not 0 < part < 1:
         raise ConfigError(f"split is the part for {finds.name}, above 0 and below 1, such as 1/2, not {value}")
-    place, delta = f"views.{finds.name}", subject.plan.raw["views"][finds.name].get("delta")
-    shares = {f"{place}.share": str(whole * part), "share": str(whole * (1 - part))}
-    if delta is None:
-        return shares
-    return {**shares, f"{place}.delta": decimal_down(parse_exact(str(delta)) * whole * part / finds.share, 3)}
+    found = {"share": str(whole * part)}
+    if (delta := subject.plan.raw["views"][finds.name].get("delta")) is not None:
+        found["delta"] = decimal_down(parse_exact(str(delta)) * whole * part / finds.share, 3)
+    return {"share": str(whole * (1 - part)), **{f"views.{finds.name}.{key}": one for key, one in found.items()}}
 
 
 def points(grid: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
@@ -320,12 +319,15 @@ def best(found: Sequence[Point], goal: Goal, most_error: float) -> Point | None:
 
     Args:
         found: the points.
-        goal: true-keys: most true keys with a median error of at most `most_error`; error: least median error.
+        goal: true-keys: most true keys with a median error of at most `most_error`; useful: most counts within 50 %;
+            error: least median error.
         most_error: the bound.
     """
     valid = [(point, point.error[0], point.true_keys or 0) for point in found if point.error and point.lasts]
     if goal == "error":
         return min(valid, key=lambda one: (one[1], -one[2]), default=(None,))[0]
+    if goal == "useful":
+        return max(valid, key=lambda one: one[0].useful or 0, default=(None,))[0]
     allowed = [one for one in valid if one[1] <= most_error]
     return max(allowed, key=lambda one: (one[2], -one[1]), default=(None,))[0]
 

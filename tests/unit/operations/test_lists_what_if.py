@@ -224,7 +224,7 @@ WHOLE = "kind: catalogue, catalogue: [a], items_per_user: 2"
     [
         (("keep: 2", "keep: 2"), {"split": "1"}, "split is the part for found, above 0 and below 1"),
         (("keep: 2", "keep: 2"), {"split": "half"}, "split is the part for found, above 0 and below 1"),
-        (("    share: 1/2, window", "    window"), {"split": "1/2"}, "give each a `share` of one ledger"),
+        (("    share: 1/2, window", "    window"), {"split": "1/2"}, "a `share` of one ledger"),
         (
             ("size: 2w", "grace: 1d, size: 10w"),
             {},
