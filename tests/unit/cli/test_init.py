@@ -208,7 +208,7 @@ def test_two_views_are_written_where_they_show_clearly_more(library: Path, call:
     words = ("init", library.name, "--yes", "--window", "1w", "--items-per-user", "1")
     said = call(*words)
     assert "One view would show about " in said.out
-    assert "one finds keys, once in 28d, the other counts them every 1w." in said.out
+    assert "one finds keys, once in 4w, the other counts them every 1w." in said.out
     plan = load_plan(library.with_name("loans.yaml"), {})
     assert [view.kind.name for view in plan.views.values()] == ["histogram", "catalogue"]
     assert [view.share for view in plan.views.values()] == [Fraction(1, 2)] * 2
