@@ -127,6 +127,8 @@ def _next(file: Path, events: Path | None, views: Mapping[str, ViewPlan], answer
         return [*found, ["check", file, "--sample"], ["worker", file]]
     grid = ["items_per_user=1,3,10", *_few_windows(view)]
     if len(views) > 1:
+        finds = ["--view", "found", "--grid", "items_per_user=1,3,10", "--error", "1"]  # it only has to find keys
+        found.append(["plan", file, "--events", events, *finds, *until])
         grid = ["items_per_user=1,3,10", "--grid", "split=1/4,1/2,3/4", "--goal", "useful"]
     found.append(["plan", file, "--events", events, "--grid", *grid, *until])
     if len(views) > 1 and until:  # fed at once, all windows would close before a key is found

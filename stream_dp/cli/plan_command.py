@@ -237,6 +237,7 @@ def _print(found: Sequence[Point], chosen: Point | None, view: ViewPlan, goal: G
             console.print(f"not possible: {_words(point.settings)}: {point.reason}")
     if chosen is None:
         console.print("No setting meets the goal (--goal, --error) with a budget that lasts a whole period.")
+        console.print("`--goal useful` allows any error, and counts what is right within 50 %.")
     elif chosen.shown_from is None:
         console.print(f"Best: {_words(chosen.settings)}. Every key of the list is shown.")
     else:

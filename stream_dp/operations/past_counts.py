@@ -63,8 +63,10 @@ class EventColumns:
         """Return what `count_windows` does, counted once for all settings with the same windows.
 
         Raises:
-            ConfigError: as there, or no window is over.
+            ConfigError: as there, no window is over, or the columns are those of other views.
         """
+        if view.name not in self._at:
+            raise ConfigError(f"the events of view {view.name} were not read; name that view in the file")
         key = view.name, view.windows, view.window.first_ms, view.window.grace_ms, until_ms
         if key not in self._counted:
             self._counted[key] = count_windows(self, view, until_ms)

@@ -94,11 +94,8 @@ class Point:
 def _evaluated(plan: Plan, subject: Subject, columns: EventColumns) -> Point:
     """Return the expected figures of a plan of a view, without its settings and its budget."""
     view = plan.views[subject.view]
-    showing, counted, level = (
-        check_kind(view, plan.views),
-        columns.counted(view, subject.until_ms),
-        view.audiences[subject.audience],
-    )
+    showing, level = check_kind(view, plan.views), view.audiences[subject.audience]
+    counted = columns.counted(view, subject.until_ms)
     counts, reaches, windows = counted.bounded(view), reaching(view.levels[level]), counted.windows
     k, least, extra, shown_from = showing.k or RECALL_KEYS, -math.inf, 0.0, None
     if (finds := finder(view, plan.views)) is not None:

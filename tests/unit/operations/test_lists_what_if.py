@@ -178,6 +178,20 @@ async def test_the_figures_are_those_of_the_releases_of_a_replay(
     assert point.false_keys == pytest.approx(sum(len(one - had[at]) for at, one in enumerate(keys)) / WEEKS, abs=0.01)
 
 
+def test_a_top_k_finds_keys_too(tmp_path: Path) -> None:
+    """Nearly without noise: of two books the one with more readers is always found, from the second week on."""
+    rows = [(reader, "old" if reader % 3 else "less") for reader in range(60)]
+    events = [Event(f"r{one}", book, START_MS + at * WEEK_MS + one) for at in range(WEEKS) for one, book in rows]
+    drawn = 'kind: topk, k: 1, kbar: 2, selection: {epsilon: 1, delta: "1e-5"}, items_per_user: 2'
+    finds = ('kind: histogram, items_per_user: 2, delta: "5e-5"', drawn)
+
+    point = figures(read(tmp_path, events, ("epsilon: 40", "epsilon: 400"), finds))
+
+    assert point.true_keys == pytest.approx(0.9, abs=1e-3)
+    assert point.false_keys == pytest.approx(0, abs=1e-3)
+    assert point.recall == pytest.approx(0.45, abs=1e-3)
+
+
 def test_a_split_moves_both_shares_and_the_delta_and_is_written(tmp_path: Path) -> None:
     found = read(tmp_path, loans(1))
     subject = Subject(found[0], "counted", "staff", found[2].until_ms)
@@ -243,3 +257,10 @@ def test_what_cannot_be_computed_has_a_reason(
 ) -> None:
     point = figures(read(tmp_path, loans(3), change), **settings)
     assert reason in point.reason
+
+
+def test_a_list_of_a_view_whose_events_were_not_read_has_a_reason(tmp_path: Path) -> None:
+    other = LIBRARY.partition("found:  # rarely")[2].partition("  counted:")[0]
+    changes = ("  found:", f"  other:{other}  found:"), ("share: 1/2", "share: 1/3"), ("5e-5", "3e-5")
+    point = figures(read(tmp_path, loans(3), *changes), **{"catalogue.from": "other"})
+    assert "the events of view other were not read" in point.reason
