@@ -260,13 +260,10 @@ _IN_WEEKS = {"1mo": "4w", "1q": "13w", "1y": "52w"}
 def best_pair(answers: Answers, alone: Plan, events: Path | None) -> tuple[str, Plan, str]:
     """Return a configuration with a view that finds keys rarely and one that counts them often.
 
-    Args:
-        answers: the answers.
-        alone: the plan of one view.
-        events: past events, in which the pair has most useful counts; None: keys are found once in a period.
+    Of past events it is that with most useful counts; without, keys are found once in a period.
 
     Returns:
-        The text, its plan, and why it is clearly better than one view; nothing if it is not.
+        The text, its plan, and why it is clearly better than one view alone; nothing if it is not.
 
     Raises:
         ConfigError: the promise affords no such pair.

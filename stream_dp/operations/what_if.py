@@ -284,7 +284,7 @@ def what_if(subject: Subject, columns: EventColumns, grid: Sequence[Mapping[str,
     """
     for settings in grid:
         try:
-            plan = planned(subject, settings)
+            plan = tuned(subject.plan, subject.view, assignments(subject, settings))
             view = plan.views[subject.view]
             point = _evaluated(plan, subject, columns)
         except ConfigError as error:
@@ -300,15 +300,6 @@ def _lasting(plan: Plan, view: ViewPlan) -> tuple[int, int]:
     period = view.ledger.periods.longest
     others = [one for one in plan.views.values() if one.ledger == view.ledger]
     return lasts_ms(Shares.of(view.ledger.budget, period, others), period, view), period.length_ms
-
-
-def planned(subject: Subject, settings: Mapping[str, str]) -> Plan:
-    """Return the plan of a point.
-
-    Raises:
-        ConfigError: the settings are no valid configuration.
-    """
-    return tuned(subject.plan, subject.view, assignments(subject, settings))
 
 
 def best(found: Sequence[Point], goal: Goal, most_error: float) -> Point | None:
@@ -341,8 +332,9 @@ def changed_file(text: str, subject: Subject, settings: Mapping[str, str]) -> st
         ConfigError: the settings are no valid configuration.
         StateError: the text cannot be changed in place.
     """
-    wanted = planned(subject, settings)
-    for assignment in assignments(subject, settings):
+    changes = assignments(subject, settings)
+    wanted = tuned(subject.plan, subject.view, changes)
+    for assignment in changes:
         place: list[str | int] = [*assignment.partition("=")[0].split(".")]
         if place[0] == "levels":
             ladder = wanted.raw["views"][subject.view]["ladder"]
