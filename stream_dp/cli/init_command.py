@@ -68,6 +68,7 @@ MANY_WINDOWS = 12
     help="Find keys rarely in one view and count them often in another, at half of the promise each; or both in one "
     "view. [default: what shows more useful counts of EVENTS; one view of a topic]",
 )
+@click.option("--one-level", is_flag=True, help="The same noise for all readers: keys of fewer users are shown.")
 @click.option("--yes", is_flag=True, help="Ask nothing: take what is guessed.")
 def init(
     events: Path | None,
@@ -189,6 +190,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         windows_per_user=given["windows_per_user"],
+        one_level=given["one_level"],
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),
         items_per_user=ask(
             "items_per_user",

@@ -34,6 +34,7 @@ from stream_dp.operations.what_if import (
     best,
     changed_file,
     check_kind,
+    finder,
     points,
     what_if,
 )
@@ -190,7 +191,7 @@ def plan(
 def _view(plan: Plan, wanted: PlanOptions) -> ViewPlan:
     name = wanted.view
     views = {view.name: view for view in plan.views.values() if wanted.source in (None, view.source.name)}
-    finding = {view.kind.made_of.view for view in views.values() if view.kind.made_of is not None}
+    finding = [finds.name for view in views.values() if (finds := finder(view, plan.views)) is not None]
     usual = [one for one in views if one not in finding]
     if name is None and len(usual) != 1:
         raise ConfigError(f"name one of the views: {', '.join(views)}", "--view")

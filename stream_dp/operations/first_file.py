@@ -13,13 +13,13 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from stream_dp.config.crosschecks import shape_of
-from stream_dp.config.file_schema import GAUSSIAN, LAPLACE
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import windows_in
 from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
+from stream_dp.kinds.sealing import GAUSSIAN, LAPLACE, TRUNCATED
 from stream_dp.operations.events_file import FORMS, Row, json_row
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_counts import EventColumns
@@ -87,6 +87,7 @@ class Answers:
         delta: promised as well.
         items_per_user: items of one user that count in a window.
         windows_per_user: windows of a period that a user counts in; None: all.
+        one_level: whether all readers have the same noise.
         first_ms: of past events the earliest time: windows follow the times in them; None: they begin with the worker.
         last_ms: of past events the latest time.
     """
@@ -106,6 +107,7 @@ class Answers:
     delta: str = "1e-6"
     items_per_user: int = 3
     windows_per_user: int | None = None
+    one_level: bool = False
     first_ms: int | None = None
     last_ms: int | None = None
 
@@ -213,8 +215,8 @@ def _start(answers: Answers, first_ms: int) -> int:
 def first_file(answers: Answers, finds: str = "") -> tuple[str, Plan]:
     """Return a configuration with comments: a histogram whose levels are shares of what the promise affords.
 
-    The budget is a pool in zCDP, with the noise that fits it, where that shows keys of fewer users in every window of a
-    period; else its epsilons add up.
+    The budget is a pool in zCDP where that shows keys of fewer users in every window of a period; else its epsilons add
+    up. The noise is that which shows keys of the fewest users.
 
     Args:
         answers: the answers.
@@ -240,7 +242,8 @@ def first_file(answers: Answers, finds: str = "") -> tuple[str, Plan]:
     faults: list[ConfigError] = []
     slack = Fraction(decimal_down(delta / 2, 1))
     pool = exact_text(epsilon * Fraction(9999, 10_000)), decimal_down(slack, 1)
-    for budget, noise in ((None, LAPLACE), (pool, LAPLACE), (pool, GAUSSIAN)):
+    ending = [(None, TRUNCATED)] if answers.one_level else []
+    for budget, noise in ((None, LAPLACE), *ending, (pool, LAPLACE), (pool, GAUSSIAN)):
         each = decimal_down((delta - (slack if budget else 0)) / max(1, windows) / (2 if finds else 1), 1)
         text = _text(answers, each, budget, windows, noise, finds)
         try:
@@ -331,7 +334,8 @@ def _text(
         if a.windows_per_user is None
         else f"windows_per_user: {a.windows_per_user}  # of a period: what a user adds to further ones is dropped"
     )
-    fits = "# in a pool, discrete-gaussian shows keys of fewer users than discrete-laplace"
+    where = "in a pool" if noise == GAUSSIAN else "with one level and no pool"
+    fits = f"# {where}, {noise} shows keys of fewer users than {LAPLACE}"
     fitting = "" if noise == LAPLACE else f"\n    noise: {noise}  {fits}"
     counted = "" if a.windows_per_user is None else " that a user counts in"
     clock = (
@@ -343,10 +347,12 @@ def _text(
     more = "more count more and add noise: see `stream-dp plan`"
     bounds = f"items_per_user: {a.items_per_user}  # of one user and window; {more}"
     discovery = f"delta: {quote(delta)}  # a window's chance to show something that one user alone had"
-    overview, readers = '\n    - {level: overview, share: "1/4"}', "public: overview\n  team: detailed"
+    overview = '\n    - {level: overview, share: "1/4"}'
+    coarse, first = ("", "detailed") if a.one_level or finds else (overview, "overview")
+    readers = f"public: {first}" + ("" if finds else "\n  team: detailed")
     each, found = f"each of\n# {windows} windows a period{counted}.", ""
     if finds:
-        overview, readers, each = "", "public: detailed", "every\n# window of a view, within the share of that view."
+        each = "every\n# window of a view, within the share of that view."
         found = f"""
   found:  # finds what there is to count, once in {finds}
     source: events
@@ -382,7 +388,7 @@ ledgers:
 
 # Levels of noise, coarse to fine: shares of the epsilon that the promise affords for {each}
 ladders:
-  levels:{overview}
+  levels:{coarse}
     - {{level: detailed, share: "1"}}
 
 # Who reads, and from which level on. Each audience has a topic of its own.

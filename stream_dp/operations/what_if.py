@@ -171,8 +171,9 @@ def _listed(
 
 
 def finder(view: ViewPlan, views: Mapping[str, ViewPlan]) -> ViewPlan | None:
-    """Return the view whose releases the list of a view is made of; None if it has no such list."""
-    return None if view.kind.made_of is None else views[view.kind.made_of.view]
+    """Return the view whose releases the list of a view is made of; None if it has no list of another's."""
+    made_of = view.kind.made_of
+    return None if made_of is None or made_of.view == view.name else views[made_of.view]
 
 
 def check_kind(view: ViewPlan, views: Mapping[str, ViewPlan]) -> Showing:
