@@ -318,6 +318,13 @@ def test_a_histogram_is_what_enumeration_says(tmp_path: Path) -> None:
     assert (point.windows, point.k, point.shown_from, point.false_keys) == (1, 10, least, 0)
     assert point.true_keys == pytest.approx(sum(chance.values()))
     assert point.recall == pytest.approx(sum(chance.values()) / 6)
+    useful = [
+        mass(ratio, noise)
+        for name, count in BOUNDED.items()
+        for noise in range(max(least - count, -REACH), REACH)
+        if 2 * abs(count + noise - USERS[name]) <= USERS[name]
+    ]
+    assert point.useful == pytest.approx(float(sum(useful)))
     assert_errors(point, [(USERS[name], BOUNDED[name], 1) for name in COUNTS], ratio, least)
     assert point.lasts
 
@@ -368,6 +375,9 @@ def test_a_grid_has_plans_of_the_product_and_reasons(tmp_path: Path) -> None:
     assert chosen is not None
     assert chosen.settings == {"epsilon": "1", "window": "1w", "items_per_user": "1"}
     assert best([*found.values()], "true-keys", 0) is None
+    useful = best([*found.values()], "useful", 0)
+    assert useful is not None
+    assert useful.useful == max(one.useful or 0 for one in found.values() if one.lasts)
     least = best([*found.values()], "error", 0)
     assert least is not None
     assert least.lasts
