@@ -153,11 +153,10 @@ class KindPlan(ABC):
     def needed(self, counts: Counts) -> Counts:
         """Return the part of one bucket's exact counts that the release needs; the rest stops at the merge.
 
-        Unless a kind needs still less, it is the keys of its list; all keys where that stands in a topic, since which
-        list holds for a window is known where it is sealed.
+        Keys that are off a fixed list were never counted. Which list in a topic holds for a window is known where it is
+        sealed.
         """
-        domain = None if self.topics else self.domain({})
-        return counts if domain is None else {key: count for key, count in counts.items() if key in domain}
+        return counts
 
     def check_lists(self, lists: Mapping[str, KeyList]) -> None:  # noqa: B027 - most kinds need none
         """Refuse public lists that cannot be used: no worker starts with them, or takes them in place of others.

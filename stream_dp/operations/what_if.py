@@ -34,6 +34,7 @@ Floats = NDArray[np.float64]
 Goal = Literal["true-keys", "error"]
 
 MOST_POINTS = 1000
+_OFF_LIST = 1 << 62
 MOST_CONTRIBUTIONS = 50_000_000
 """Of one window length; an event of windows that overlap counts in each."""
 RECALL_KEYS = 10
@@ -137,7 +138,8 @@ class WindowCounts:
         item: of each cell, the number of its item.
         users: of each cell, the number of users, without a bound.
         place: of each cell, how many are before it in its window.
-        ranks: by cell, of each of its users how many other items the user had earlier in the window.
+        ranks: by cell, of each of its users how many other items the user had earlier in the window; `_OFF_LIST` where
+            the item is off a fixed list, since the items of the list count as if there were no others.
         entered: likewise, how many windows of the period the user had entered before; of those of one tiling.
         begins: of each cell, where its ranks begin.
     """
@@ -176,6 +178,7 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     if view.window.shape.is_sum or view.window.shape.tells_totals:
         raise ConfigError("windows of panes cannot be planned; use `stream-dp replay`", f"views.{view.name}.window")
     users, times, items = columns.arrays()
+    on_list = _on_list(view, columns.items)
     if len(times) * shape.at_once > MOST_CONTRIBUTIONS:
         raise ConfigError(f"the windows have more than {MOST_CONTRIBUTIONS:,} contributions", f"views.{view.name}")
     first_ms = view.window.first_ms
@@ -193,13 +196,21 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
             inside = np.flatnonzero((at >= 0) & (times < ends[at]))
             window, user, item = at[inside], users[inside], items[inside]
             periods = np.array([view.ledger.periods.start_of(start) for start in starts], np.int64)
-            entered = _entered(window, user, periods[window])  # also of those that are not over: a user may be in both
+            entered, some = np.zeros(len(inside), np.int64), on_list[item]
+            # also of those that are not over: a user may be in both
+            entered[some] = _entered(window[some], user[some], periods[window[some]])
             is_over = window < over
             found.append((window[is_over] + count, user[is_over], item[is_over], entered[is_over]))
             count += over
     empty = (np.empty(0, np.int64),) * 4
     window, user, item, entered = (np.concatenate(one) for one in zip(empty, *found, strict=True))
-    return _counted(count, window, user, item, entered)
+    return _counted(count, window, user, item, entered, on_list)
+
+
+def _on_list(view: ViewPlan, items: Sequence[str]) -> NDArray[np.bool_]:
+    """Return for each item whether a view counts it, by a list that is fixed."""
+    domain = None if view.kind.topics else view.kind.domain({})
+    return np.array([domain is None or name in domain for name in items], bool)
 
 
 def _entered(window: Ints, user: Ints, period: Ints) -> Ints:
@@ -215,14 +226,16 @@ def _entered(window: Ints, user: Ints, period: Ints) -> Ints:
     return places[pair]
 
 
-def _counted(windows: int, window: Ints, user: Ints, item: Ints, entered: Ints) -> WindowCounts:
+def _counted(
+    windows: int, window: Ints, user: Ints, item: Ints, entered: Ints, on_list: NDArray[np.bool_]
+) -> WindowCounts:
     """Count contributions in the order of the log."""
     most = 1 + (int(item.max()) if len(item) else 0)
     _, group = np.unique(window * (1 + (int(user.max()) if len(user) else 0)) + user, return_inverse=True)
     _, first = np.unique(group * most + item, return_index=True)  # the first contribution of each user, window and item
     first.sort()
-    order = first[np.argsort(group[first], kind="stable")]
-    ranks = _places(group[order])
+    order = first[np.lexsort((~on_list[item[first]], group[first]))]
+    ranks = np.where(on_list[item[order]], _places(group[order]), _OFF_LIST)
     cell = window[order] * most + item[order]
     by_cell = np.argsort(cell, kind="stable")
     cells, begins, users = np.unique(cell[by_cell], return_index=True, return_counts=True)
@@ -350,7 +363,7 @@ def _evaluated(view: ViewPlan, level: int, counted: WindowCounts, items: Sequenc
         least = shown_from = showing.least[level]
         chance = shown_at_least(counts[cells], reaches, least)
     elif (listed := showing.listed) is not None:
-        cells = np.flatnonzero(np.array([name in listed for name in items], bool)[counted.item])
+        cells = np.flatnonzero(_on_list(view, items)[counted.item])
         chance = np.ones(len(cells))
         extra = listed.size * windows - len(cells)
     else:
@@ -532,8 +545,9 @@ def what_if(
         try:
             plan = planned(subject, settings)
             view = plan.views[subject.view]
-            check_kind(view)
-            key = view.windows, view.window.first_ms, view.window.grace_ms
+            showing = check_kind(view)
+            listed = showing.listed and showing.listed.version
+            key = view.windows, view.window.first_ms, view.window.grace_ms, listed
             if key not in counted:
                 counted[key] = count_windows(columns, view, subject.until_ms)
             if not counted[key].windows:

@@ -21,8 +21,11 @@ from stream_dp.windows.encoding import ENTRIES_BYTES, cut, encode, text, window_
 from stream_dp.windows.views import CountedView, view_of
 
 MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
-REPEATS = ("duplicate", "clipped", "participation")
-"""Reasons that depend on what the user contributed before. How often they occur tells something of open windows."""
+UNLISTED = "unlisted"
+"""Why a contribution is refused whose key is not on the view's list; counted as `events_unknown`."""
+REPEATS = ("duplicate", "clipped", "participation", UNLISTED)
+"""Reasons that depend on the item or on what the user contributed before. How often they occur tells something of open
+windows."""
 
 MOST_MISSING = 8
 """Number of gaps of a partition that are stored one by one."""
@@ -86,8 +89,6 @@ class ViewMark(msgspec.Struct, array_like=True):
     """Number of windows that were handed on."""
     counted: int = 0
     """Number of their contributions."""
-    unknown: int = 0
-    """Number of these whose keys are outside the view's list."""
     refused: dict[str, int] = {}
     """Number of events that were refused, by reason."""
     repeats: dict[str, int] = {}
@@ -214,7 +215,6 @@ class Marker(SourceProgress, array_like=True, kw_only=True):
             view = view_of(name)
             yield from refusals(mark.shown, view)
             yield Increment("events_counted", mark.counted, (("view", view),))
-            yield Increment("events_unknown", mark.unknown, (("view", view),))
             yield Increment("windows_closed", mark.closed, (("view", view),))
 
 
@@ -241,7 +241,10 @@ def take_watermarks(of: Marker | SourcePartition, watermarks: Iterable[tuple[int
 def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
     """Events that were refused, by reason; for every view where none is named."""
     for reason, amount in refused.items():
-        yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
+        if reason == UNLISTED:
+            yield Increment("events_unknown", amount, (("view", view),))
+        else:
+            yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
 
 
 def rekey_key(source: str) -> bytes:

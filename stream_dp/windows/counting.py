@@ -27,6 +27,7 @@ from stream_dp.windows.count_rows import (
     SourcePartitionClock,
     ViewMark,
     journal_key,
+    refusals,
     take_watermarks,
 )
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step, Warn
@@ -46,7 +47,7 @@ from stream_dp.windows.encoding import (
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
-from stream_dp.windows.merging import Partial, drop_except, outside, parts_of
+from stream_dp.windows.merging import Partial, drop_except, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
 from stream_dp.windows.participation import Participation, drop_others
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
@@ -400,7 +401,7 @@ class PartitionCounter:
         for (reason, view), amount in sorted(tally.items()):
             total = marks[view].refused if view else self._marker.refused
             total[reason] = total.get(reason, 0) + amount
-            yield Increment("events_refused", amount, (("reason", reason), ("view", view_of(view))))
+            yield from refusals({reason: amount}, view_of(view))
         if letters:
             yield Send([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
 
@@ -427,7 +428,6 @@ class PartitionCounter:
             for state in closed:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
-                unknown = mark.unknown
                 starts = view.windows.starts(mark.open_from_ms, stop)
                 partials = (message for start in starts for message in self._partials(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
@@ -435,8 +435,6 @@ class PartitionCounter:
                 mark.hand_on(stop, state.forget(stop), len(starts))
                 yield Commit([self._marker_row()])
                 yield Increment("windows_closed", len(starts), (("view", view.view),))
-                if view.domain is not None:
-                    yield Increment("events_unknown", mark.unknown - unknown, (("view", view.view),))
             yield from self._purge(closed)
             yield from self._forget_entered(closed)
             if any(state.is_over for state in closed):
@@ -449,7 +447,6 @@ class PartitionCounter:
             return
         for bucket, table in enumerate(self._tables(state, start)):
             mark.counted += sum(table.values())
-            mark.unknown += outside(view.domain, table) if view.domain is not None else 0
             parts = parts_of(table)
             for part, counts in enumerate(parts):
                 partial = Partial(view.name, start, bucket, self._partition, mark.closed_ms, part, len(parts), counts)

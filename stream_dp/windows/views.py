@@ -91,7 +91,7 @@ class CountedView:
     """Filter of a bucket's exact counts: what the release needs; the rest is not sent on."""
     retention_ms: int
     domain: Container[str] | None = None
-    """The keys that can be needed, where that is settled before a window is sealed; None: any."""
+    """The keys that are counted, where that is settled before a window is sealed; None: any."""
     bounds: Shape | None = None
     """Longer intervals, each of whole windows, in which `items_per_user` holds; None: it holds in every window."""
     item: str = ""
@@ -145,7 +145,7 @@ class CountedView:
     def _accepts(self) -> tuple[object, ...]:
         # Who is counted in how many windows is known of one definition alone: none goes on with another's.
         own = self.name if self.participation else ""
-        return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists, own
+        return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists, self.domain, own
 
     def unit(self, start_ms: int, tiling: Shape) -> Interval:
         """Return what a user enters with a contribution to a window: that window, or what is bounded together with it.
