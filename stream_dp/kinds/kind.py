@@ -261,6 +261,11 @@ class ListPayload(msgspec.Struct, array_like=True, frozen=True):
         return ListedIn(version=self.version, keys=self.keys)
 
 
+def most_chosen(k: int, keys: int) -> int:
+    """Number of keys that are chosen of a list: k, and of a shorter one, that is made of releases, all but one."""
+    return max(0, min(k, keys - 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListedPlan(KindPlan):
     """The plan of a kind whose keys stand on a public list.

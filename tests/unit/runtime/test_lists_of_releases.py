@@ -269,10 +269,6 @@ def test_a_window_is_released_with_the_keys_of_the_list_or_with_none(keys: list[
         (("keep: 2", "keep: 0"), "views.counted.catalogue: keep is a number of windows from 1 to 1000"),
         (("keep: 2", "kept: 2"), "views.counted.catalogue: write a list of keys"),
         (("kind: catalogue\n", "kind: running\n"), "is made of releases may change from pane to pane"),
-        (
-            ("kind: catalogue\n", "kind: gap\n    k: 1\n    selection: {epsilon: 1}\n"),
-            "a list that is made of releases is empty",
-        ),
         (("kind: catalogue\n", "kind: catalogue\n    strict:\n"), "a list that is made of releases is empty"),
     ],
 )
