@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -62,10 +62,8 @@ class CataloguePlan(ListedPlan):
 
     name = "catalogue"
 
-    @property
-    def undivided(self) -> str:  # type: ignore[override]
-        """Nothing where the list is fixed: every pane has a count for each of its keys, and these add up."""
-        return "its list is in a topic and may be another one in every part" if self.topics else ""
+    undivided: ClassVar[str] = ""
+    """Every pane of a window has a count for each key of one list, and these add up."""
 
     @property
     def identity(self) -> Sequence[object]:
@@ -125,10 +123,7 @@ class StrictCataloguePlan(CataloguePlan):
         """0: all keys of the list get noise, whoever has them."""
         return 0
 
-    @property
-    def undivided(self) -> str:  # type: ignore[override]
-        """Counts of panes are cut off, each by itself."""
-        return "strict counts are never below 0, so the sums of those of small parts are too large on average"
+    undivided = "strict counts are never below 0, so the sums of those of small parts are too large on average"
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Noise the count of every key of the list, 0 where nobody had it, in its order (specs/finite 2.6)."""

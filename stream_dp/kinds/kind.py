@@ -111,6 +111,12 @@ class KindPlan(ABC):
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
 
     @property
+    def unshared(self) -> str:
+        """Why a pane cannot be in several windows; empty where it can."""
+        fixed = "its list may change, and is fixed with the first pane of a window, so no pane can be in two"
+        return self.undivided or (fixed if self.topics else "")
+
+    @property
     def shown(self) -> Fraction:
         """The chance that a key that only one user has is shown at any level; 0 where keys are public or chosen."""
         return Fraction(0)

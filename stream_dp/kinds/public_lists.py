@@ -234,7 +234,7 @@ def _settings(value: object) -> ListSettings:
 ListField = Annotated[ListSettings, PlainValidator(_settings)]
 
 
-class Placed(TypedDict):
+class ListPlace(TypedDict):
     """Place of a list, as fields of a `ListedPlan`."""
 
     listed: PublicKeys | None
@@ -245,7 +245,7 @@ class Placed(TypedDict):
 
 def placed(
     settings: ListSettings, folder: Path, application: str, *, fewest: int = 1, most_numbers: int = MOST_KEYS
-) -> Placed:
+) -> ListPlace:
     """The list that a configuration has, or the topic that it stands in or follows from.
 
     Args:
@@ -260,29 +260,28 @@ def placed(
     """
     if isinstance(settings, ReleaseSettings):
         topic = release_topic(application, settings.view, settings.audience)
-        return Placed(listed=None, topics=(topic,), made_of=settings, fewest_keys=0)
+        return ListPlace(listed=None, topics=(topic,), made_of=settings, fewest_keys=0)
     if isinstance(settings, TopicSettings):
-        return Placed(listed=None, topics=(settings.topic,), made_of=None, fewest_keys=fewest)
+        return ListPlace(listed=None, topics=(settings.topic,), made_of=None, fewest_keys=fewest)
     listed = _loaded(settings, folder, most_numbers)
     if listed.size < fewest:
         raise ConfigError([Fault("catalogue", f"must have at least {fewest} keys, not {listed.size}")])
-    return Placed(listed=listed, topics=(), made_of=None, fewest_keys=fewest)
+    return ListPlace(listed=listed, topics=(), made_of=None, fewest_keys=fewest)
 
 
-def fixed_list(settings: ListSettings, folder: Path, why: str) -> PublicKeys:
-    """The list of a kind that cannot have one in a topic.
+def fixed_list(settings: ListSettings, folder: Path) -> PublicKeys:
+    """The list of a selection of k keys that cannot have one in a topic.
 
     Args:
         settings: where the list stands.
         folder: what a file is relative to.
-        why: goes on behind "a list in a topic may change".
 
     Raises:
         ConfigError: the list stands in a topic, or cannot be used.
     """
     if isinstance(settings, TopicSettings | ReleaseSettings):
         place = "in a topic" if isinstance(settings, TopicSettings) else "that is made of releases"
-        message = f"a list {place} may change{why}: write it here, or name a file"
+        message = f"a list {place} may change, and k of it are drawn: write it here, or name a file"
         raise ConfigError([Fault("catalogue", message)])
     return _loaded(settings, folder, MOST_KEYS)
 

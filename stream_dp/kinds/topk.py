@@ -373,9 +373,7 @@ def _selection(settings: TopKSettings, basis: ViewBasis) -> Selection:
         raise ConfigError(faults)
     try:
         if settings.catalogue is not None:
-            return known_domain(
-                k, given.epsilon, fixed_list(settings.catalogue, basis.folder, ", and k of it are drawn")
-            )
+            return known_domain(k, given.epsilon, fixed_list(settings.catalogue, basis.folder))
         delta = given.delta or Fraction(0)
         if given.mechanism == "fixed-threshold":
             return fixed_threshold(k, given.epsilon, delta)

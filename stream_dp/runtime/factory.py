@@ -253,7 +253,9 @@ def counted_view(
         assert listed is not None  # noqa: S101 - it is a kind with a list
         return listed
 
-    waits = lists is not None and view.kind.topics and window.shape.bounds is None
+    # The list of a window of panes is settled with the first of them, and may be another one than that of now.
+    has_panes = window.shape.is_sum or window.shape.tells_totals
+    waits = lists is not None and view.kind.topics and not has_panes
     return CountedView(
         name=view.name,
         fingerprint=view.fingerprint,
