@@ -120,6 +120,18 @@ def test_no_more_than_the_bound_leaves_of_a_user_wherever_it_crashes_and_the_nex
         assert max(map(most_of_one_user, all_cuts())) == BOUND
 
 
+def test_totals_and_counts_are_the_same_wherever_it_crashes_and_nothing_is_left_in_files() -> None:
+    visits = [*HEAVY, ("v", "a", 3), ("v", "x", 4), ("w", "b", 12), ("w", "b", 13)]
+    with small_sizes():
+        whole = run(visits, FIRST)
+        for cut in range(whole.points):
+            machine = Machine()
+            deliver(machine, lambda: counter(waiting(FIRST)), steps(visits, 3), cuts=[cut], again=cut % 2)
+            assert handed_on(machine.sent) == handed_on(whole.sent)
+            assert totals(machine) == totals(whole)
+            assert not [key for key, _ in machine.outdated if key.startswith(JOURNAL)]
+
+
 def test_a_list_that_is_looked_at_again_after_a_crash_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: what was left of a user is not stored before it is handed on."""
     real = PartitionCounter._trim
