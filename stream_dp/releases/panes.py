@@ -190,7 +190,7 @@ def list_of_window(view: ViewPlan, start: int, rows: Rows) -> KeyList | None:
     It is that of the first of them that was released, and stands with it.
     """
     shape = view.window.shape
-    for at in shape.starts(shape.released.start_of(start), start) if view.kind.topics else ():
+    for at in shape.starts(shape.released.start_of(start), start) if view.kind.waits_for_list else ():
         row = stored_window(view.name, at, rows)
         if row is not None and not row.refused and not row.expires:
             return KeyList.of(stored_table(view.name, at, rows).items)

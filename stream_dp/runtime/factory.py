@@ -255,7 +255,7 @@ def counted_view(
 
     # The list of a window of panes is settled with the first of them, and may be another one than that of now.
     has_panes = window.shape.is_sum or window.shape.tells_totals
-    waits = lists is not None and view.kind.topics and not has_panes
+    waits = lists is not None and view.kind.waits_for_list and not has_panes
     return CountedView(
         name=view.name,
         fingerprint=view.fingerprint,
