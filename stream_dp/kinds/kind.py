@@ -113,6 +113,17 @@ class KindPlan(ABC):
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
 
     @property
+    def waits_for_list(self) -> bool:
+        """True if only keys of a list count, and it may change until a window closes."""
+        return False
+
+    @property
+    def unshared(self) -> str:
+        """Why a pane cannot be in several windows; empty where it can."""
+        fixed = "its list may change, and is fixed with the first pane of a window, so no pane can be in two"
+        return self.undivided or (fixed if self.waits_for_list else "")
+
+    @property
     def shown(self) -> Fraction:
         """The chance that a key that only one user has is shown at any level; 0 where keys are public or chosen."""
         return Fraction(0)
@@ -155,11 +166,10 @@ class KindPlan(ABC):
     def needed(self, counts: Counts) -> Counts:
         """Return the part of one bucket's exact counts that the release needs; the rest stops at the merge.
 
-        Unless a kind needs still less, it is the keys of its list; all keys where that stands in a topic, since which
-        list holds for a window is known where it is sealed.
+        Keys that are off a fixed list were never counted. Which list in a topic holds for a window is known where it is
+        sealed.
         """
-        domain = None if self.topics else self.domain({})
-        return counts if domain is None else {key: count for key, count in counts.items() if key in domain}
+        return counts
 
     def check_lists(self, lists: Mapping[str, KeyList]) -> None:  # noqa: B027 - most kinds need none
         """Refuse public lists that cannot be used: no worker starts with them, or takes them in place of others.
@@ -264,6 +274,11 @@ class ListPayload(msgspec.Struct, array_like=True, frozen=True):
         return ListedIn(version=self.version, keys=self.keys)
 
 
+def most_chosen(k: int, keys: int) -> int:
+    """Number of keys that are chosen of a list: k, and of a shorter one, that is made of releases, all but one."""
+    return max(0, min(k, keys - 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListedPlan(KindPlan):
     """The plan of a kind whose keys stand on a public list.
@@ -274,6 +289,11 @@ class ListedPlan(KindPlan):
     """
 
     listed: PublicKeys | None
+
+    @property
+    def waits_for_list(self) -> bool:
+        """True if the list is in a topic or made of releases."""
+        return self.listed is None
 
     @property
     def list_identity(self) -> Sequence[object]:

@@ -17,7 +17,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, ViewBasis
-from stream_dp.kinds.public_lists import LEFT_OUT, ListField, fixed_list
+from stream_dp.kinds.public_lists import LEFT_OUT, ListField, placed
 from stream_dp.windows.shapes.running_totals import height, most_blocks
 
 DISPLAY_DIGITS = 3
@@ -83,10 +83,11 @@ def plan_running(settings: RunningSettings, basis: ViewBasis) -> RunningPlan:
     Raises:
         ConfigError: a level's epsilon is out of bounds, or the list cannot be used.
     """
-    listed = fixed_list(settings.catalogue, basis.folder, " from pane to pane, and a total adds up panes")
-    sensitivity = min(basis.items_per_user, listed.size) * height(basis.panes)
-    levels = basis.levels(sensitivity)
-    return RunningPlan(levels=levels, sensitivity=sensitivity, listed=listed, panes=basis.panes)
+    place = placed(settings.catalogue, basis.folder, basis.application)
+    listed = place["listed"]
+    most = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
+    sensitivity = most * height(basis.panes)
+    return RunningPlan(levels=basis.levels(sensitivity), sensitivity=sensitivity, panes=basis.panes, **place)
 
 
 RUNNING = Kind("running", RunningSettings, plan_running, running=True)

@@ -269,9 +269,9 @@ class TopKPlan(KindPlan):
         return self.selection.listed
 
     def needed(self, counts: Counts) -> Counts:
-        """As many as the selection can look at, and the one that follows them; the keys of a catalogue."""
+        """As many as the selection can look at, and the one that follows them; of a catalogue all."""
         kbar = self.selection.kbar
-        return super().needed(counts) if kbar is None else largest(counts, kbar + 1)
+        return counts if kbar is None else largest(counts, kbar + 1)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the keys and noise their counts (specs/topk 2.2, specs/lossless 6.4)."""
@@ -373,9 +373,7 @@ def _selection(settings: TopKSettings, basis: ViewBasis) -> Selection:
         raise ConfigError(faults)
     try:
         if settings.catalogue is not None:
-            return known_domain(
-                k, given.epsilon, fixed_list(settings.catalogue, basis.folder, ", and k of it are drawn")
-            )
+            return known_domain(k, given.epsilon, fixed_list(settings.catalogue, basis.folder))
         delta = given.delta or Fraction(0)
         if given.mechanism == "fixed-threshold":
             return fixed_threshold(k, given.epsilon, delta)

@@ -25,7 +25,7 @@ from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.rationals import decimal_down, parse_exact
 from stream_dp.kinds.kind import Showing
-from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts
+from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, on_list
 from stream_dp.operations.settings import tuned
 from stream_dp.operations.shown_keys import (
     Floats,
@@ -104,7 +104,7 @@ def _evaluated(plan: Plan, subject: Subject, columns: EventColumns) -> Point:
         cells = np.flatnonzero(chance)
         chance = chance[cells]
     elif (listed := showing.listed) is not None:
-        cells = np.flatnonzero(np.array([name in listed for name in columns.items], bool)[counted.item])
+        cells = np.flatnonzero(on_list(view, columns.items)[counted.item])
         chance = np.ones(len(cells))
         extra = listed.size * windows - len(cells)
     else:

@@ -269,7 +269,7 @@ class GapRelease(Release):
     title: ClassVar = "Release of the first keys of a list, with gaps"
     kind: Literal["gap"] = Field(description="The first keys of a public list, with gaps.")
     catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
+    k: int = Field(ge=0, description="How many keys are shown; fewer than the view asks for where the list is short.")
     scale: Amount = Field(description="Mean of the exponential noise that the selection gave to every count, in users.")
     resolution: Amount = Field(description="What gaps are rounded down to, in users.")
     combined_error: DecimalText = Field(
@@ -297,7 +297,7 @@ class SubsetRelease(Release):
     title: ClassVar = "Release of a set of keys of a list"
     kind: Literal["subset"] = Field(description="A set of keys of a public list.")
     catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
+    k: int = Field(ge=0, description="How many keys are shown; fewer than the view asks for where the list is short.")
     selection: Literal["canonical", "one-shot"] = Field(
         description="How they were chosen: all subsets of the list scored and one drawn, or one noise for each key."
     )

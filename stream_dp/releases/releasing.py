@@ -24,6 +24,7 @@ from stream_dp.releases.panes import (
     first_row,
     inner_counts,
     is_passed_over,
+    list_of_window,
     used_blocks,
 )
 from stream_dp.releases.partition_state import PartitionState
@@ -213,14 +214,17 @@ class Releasing:
         state.clearances.queue_released(state.views[view.name], start, row)
 
     def _sealed(self, view: ViewPlan, start: int, due: _Due) -> _Sealed:
-        counts = summed([*due.counts, *inner_counts(view, start, self._state.rows)])
+        rows, kind, fresh, unknown = self._state.rows, view.kind, summed(due.counts), None
         key_id, secret = self._state.keys.newest
         own = own_secret(view.noise_name(start), self._entropy)
         noise = WindowNoise.of(view.noise_name(start), secret, own)
-        lists = self._lists(view.name, due.closed_ms)
-        table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
-        domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
-        return _Sealed(counts, table, noise, key_id, own, None if domain is None else outside(domain, counts))
+        fixed = list_of_window(view, start, rows)
+        lists = self._lists(view.name, due.closed_ms) if fixed is None else dict.fromkeys(kind.topics, fixed)
+        if kind.topics and (domain := kind.domain(lists)) is not None:  # a fixed list was looked at before
+            unknown, fresh = outside(domain, fresh), {key: fresh[key] for key in fresh if key in domain}
+        counts = summed([fresh, *inner_counts(view, start, rows)])
+        table = kind.seal(counts, Sealing(noise, self._entropy, lists))
+        return _Sealed(counts, table, noise, key_id, own, unknown)
 
     def _pass_over(self, view: ViewPlan, start: int) -> Iterator[Effect]:
         """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""
