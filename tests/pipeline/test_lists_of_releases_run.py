@@ -82,7 +82,7 @@ async def test_windows_of_panes_keep_the_list_of_their_first_and_selections_take
             released = (await app.wait_for_releases(finds, (at + 1) // 2))["public"][-1]
             assert isinstance(released, Release)
             keys = {entry.item for entry in released.items}
-            newest = there(app.worker)._lists._lists.newest
+            newest = there(app.worker).lists._lists.newest
 
             async def is_read(keys: set[str] = keys) -> bool:
                 return all(set(newest(name)[topic].keys) == keys for name in (running, panes, gap))  # noqa: B023

@@ -387,8 +387,11 @@ class Oracle:
         found: Totals = {("events_consumed", ()): len(entries)}
         found["watermarks_read", ()] = sum(not entry.value and bool(entry.headers) for entry in entries)
         for (reason, name), amount in self.tally().items():
-            label = (("reason", reason), ("view", name))
-            found[("events_unknown", label[1:]) if reason == "unlisted" else ("events_refused", label)] = amount
+            of_view = ("view", name)
+            if reason == "unlisted":
+                found["events_unknown", (of_view,)] = amount
+            else:
+                found["events_refused", (("reason", reason), of_view)] = amount
         for one in self.views:
             label, starts = (("view", one.view.name),), one.closed_windows()
             items = [item for (start, _), held in one.held.items() if start in starts for item in held]
