@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded
-from stream_dp.records.by_kind import HistogramRelease, LookupRelease, PureTopKRelease
+from stream_dp.records.by_kind import HistogramRelease, LookupRelease, PureTopKRelease, RankedRelease
 from stream_dp.records.models import Account, PrivacyCost, Release
 from stream_dp.records.table import COLUMNS, Row, arrow_table, interval
 from stream_dp.windows.durations import format_time, parse_moment
@@ -194,7 +194,9 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
     entry |= {"level": release.level.name, "revision": release.revision, "edition": release.edition}
     count = _count(release, item)
     if count is None:
-        entry["state"] = "hidden"
+        entry["state"] = release.absent
+        if isinstance(release, RankedRelease) and release.rank is not None:
+            return entry | {"rank": release.rank}
         return entry | ({"shown_from": release.minimum_count} if isinstance(release, HistogramRelease) else {})
     return entry | {"count": count, "interval": interval(release, count)}
 
@@ -245,10 +247,11 @@ def _differences(read: _Read, item: str) -> list[dict[str, Any] | None]:
 
 
 def _two_sided(release: Release | None, item: str) -> int | None:
-    """Return the count of an item that is read two-sided."""
+    """Return the count of an item that is read two-sided; None where other keys decide which are shown."""
     count = _count(release, item)
-    is_near = isinstance(release, HistogramRelease) and count is not None and count < release.two_sided_from
-    return None if is_near else count
+    if count is None or not isinstance(release, RankedRelease) or release.two_sided_from is None:
+        return count
+    return None if release.rank is not None or count < release.two_sided_from else count
 
 
 def _half_width(release: Release, together: int) -> int:

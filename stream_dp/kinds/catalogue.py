@@ -18,10 +18,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from stream_dp.accounting import Cost
+from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
-from stream_dp.kinds.fields import Section
+from stream_dp.kinds.fields import Rank, Section
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, Showing, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, ReleaseSettings, placed, release_topic
 from stream_dp.kinds.sealing import (
@@ -52,6 +53,7 @@ class CatalogueSettings(Section):
 
     kind: Literal["catalogue"]
     catalogue: ListField
+    rank: Rank | None = None
     strict: Annotated[StrictSettings | None, NOTHING_IS_EMPTY] = None
 
 
@@ -103,8 +105,8 @@ class CataloguePlan(ListedPlan):
         return Explanation(
             shows="a count for every listed value",
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing: no delta, and no key has to "
-            f"stand out. {LEFT_OUT}",
-            seen=["all listed"] * len(self.levels),
+            f"stand out. {LEFT_OUT}{self.ranked_words}",
+            seen=["all listed" if self.rank is None else f"first {self.rank}"] * len(self.levels),
             details=self.list_details,
         )
 
@@ -159,12 +161,22 @@ class StrictCataloguePlan(CataloguePlan):
         return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": self.list_details | details})
 
 
+def refuse_rank(rank: int | None) -> None:
+    """Refuse a rank of a strict view: its noise is cut off, so how to read a count that was ranked is not known.
+
+    Raises:
+        ConfigError: there is one; the path is relative to the view.
+    """
+    if rank is not None:
+        raise ConfigError("has no meaning with strict; leave one of them out", path="rank")
+
+
 def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePlan:
     """Read the list, and compute the noise of every level.
 
     Raises:
-        ConfigError: a level's epsilon is out of bounds, the list cannot be used, or a strict ladder has more than one
-            level.
+        ConfigError: a level's epsilon is out of bounds, the list cannot be used, or of a strict view: it has a rank, or
+            more than one level.
     """
     made_of = None
     if isinstance(settings.catalogue, ReleaseSettings) and settings.strict is None:
@@ -183,7 +195,9 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
             topics=topics,
             made_of=made_of,
             fewest_keys=fewest,
+            rank=settings.rank,
         )
+    refuse_rank(settings.rank)
     bits = settings.strict.largest_count.bit_length()
     level = table_level(basis.ladder, sensitivity, count_bits=bits, uniform_bits=UNIFORM_BITS)
     return StrictCataloguePlan(

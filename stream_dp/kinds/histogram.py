@@ -25,8 +25,8 @@ from stream_dp.histograms.basic import basic_histogram, stability_threshold
 from stream_dp.histograms.compact import truncated
 from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
 from stream_dp.histograms.key_space import KeySpace
-from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
-from stream_dp.kinds.fields import DiscoveryDelta, Section
+from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings, refuse_rank
+from stream_dp.kinds.fields import DiscoveryDelta, Rank, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import Counts
 from stream_dp.kinds.sealing import (
@@ -62,6 +62,7 @@ class HistogramSettings(Section):
 
     kind: Literal["histogram"]
     delta: DiscoveryDelta
+    rank: Rank | None = None
     strict: Annotated[StrictHistogramSettings | None, NOTHING_IS_EMPTY] = None
 
 
@@ -126,12 +127,12 @@ class HistogramPlan(KindPlan):
         smallest noisy count that is shown, and `two_sided_from`, the smallest that says of its key, with 95 %, more
         than an upper bound.
         """
-        delta = Amount.up(self.delta)
+        delta, first = Amount.up(self.delta), "" if self.rank is None else f"first {self.rank}, "
         names = [level.name for level in self.levels]
         return Explanation(
             shows="keys and counts",
-            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.",
-            seen=[f"from {count} users" for count in self.minimum_counts],
+            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.{self.ranked_words}",
+            seen=[f"{first}from {count} users" for count in self.minimum_counts],
             columns={"shown\nfrom": [str(count) for count in self.minimum_counts]},
             details={
                 "delta": delta,
@@ -210,9 +211,10 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
 
     Raises:
         ConfigError: a level's epsilon is out of bounds, delta is too large for the ladder (specs/lossless 2.9.5), or
-            a strict ladder has more than one level or no count that could be shown.
+            of a strict view: it has a rank, more than one level, or no count that could be shown.
     """
     if settings.strict is not None:
+        refuse_rank(settings.rank)
         return _plan_strict(settings.delta, settings.strict, basis)
     items = basis.items_per_user
     levels = basis.levels(items, settings.delta * Fraction(1, items))
@@ -223,7 +225,9 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
             discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
         except ParameterError as error:
             raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
-    return HistogramPlan(levels=levels, sensitivity=items, delta=settings.delta, minimum_counts=least)
+    return HistogramPlan(
+        levels=levels, sensitivity=items, delta=settings.delta, minimum_counts=least, rank=settings.rank
+    )
 
 
 def _plan_strict(delta: Fraction, strict: StrictHistogramSettings, basis: ViewBasis) -> StrictHistogramPlan:

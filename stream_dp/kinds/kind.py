@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
@@ -99,6 +99,7 @@ class KindPlan(ABC):
         topics: topics that hold public lists of keys which sealing needs.
         made_of: the releases that such a list is made of; None where the keys of records are its keys.
         fewest_keys: number of keys that a public list must have.
+        rank: the most keys that a release shows, by their noisy counts; None: all that the kind shows.
         undivided: why a window is not what the panes that it is made of show together; empty where it is.
     """
 
@@ -107,6 +108,7 @@ class KindPlan(ABC):
     topics: tuple[str, ...] = ()
     made_of: ReleaseSettings | None = None
     fewest_keys: int = 1
+    rank: int | None = None
     name: ClassVar[str]
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
 
@@ -221,6 +223,41 @@ class KindPlan(ABC):
             sums: of what the panes add, key by key.
         """
         raise ParameterError(f"a {self.name} is not made of panes")
+
+    def ranked(self, fields: Mapping[str, Any], half_width: int) -> Mapping[str, Any]:
+        """Return the kind's own fields of a record with the first `rank` items alone, if there are more.
+
+        Ties are decided by the key (`largest_first`). What is left out may be a key by its noise alone, so among shown
+        keys larger noise is more frequent. `two_sided_from` is w + t + 2, with the largest count w that is left out:
+        given that a key is shown, its true count c is in [v - t, v + t] where its noisy count v is at least that, else
+        between the least count there is and v + t, with at least the confidence of t.
+
+        Proof. Fix the noise of all other keys. Then w is the same whenever the key is shown, and it is shown where v is
+        at least m, which is w or w + 1. The noise of a count is log-concave and symmetric, as sums of such noise are.
+        That is all that the proof of `GaussianLevel.two_sided_from` needs for m + t + 1, and a larger number only
+        makes more intervals start at the least count.
+
+        Args:
+            fields: of `read` or `total`.
+            half_width: t, of the noise of a count of the record, with panes and blocks.
+
+        Cost: none, since it is computed from one release alone.
+        """
+        items = fields["items"]
+        if self.rank is None or len(items) <= self.rank:
+            return fields
+        left_out = items[self.rank].count
+        shown = {"items": items[: self.rank], "rank": self.rank, "two_sided_from": left_out + half_width + 2}
+        return {**fields, **shown}
+
+    def presented_as(self, newest: KindPlan) -> KindPlan:
+        """Return the plan with the `rank` of the newest plan of its view, if both are of one kind."""
+        return replace(self, rank=newest.rank) if type(self) is type(newest) else self
+
+    @property
+    def ranked_words(self) -> str:
+        """The effect of `rank`, as a sentence to follow others; empty without it."""
+        return "" if self.rank is None else f" Only the first {self.rank} by noisy count are shown, at no further cost."
 
     def least_shown(self, level: int) -> int | None:
         """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""

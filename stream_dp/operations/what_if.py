@@ -453,6 +453,11 @@ def check_kind(view: ViewPlan) -> Showing:
     """
     if view.pacing != "none":
         raise ConfigError("pacing cannot be planned; use `stream-dp replay`", f"views.{view.name}.pacing")
+    if view.kind.rank is not None:
+        raise ConfigError(
+            "rank cannot be planned: leave it out to plan the whole list, or use `stream-dp replay`",
+            f"views.{view.name}.rank",
+        )
     showing = view.kind.showing
     if showing is None:
         raise ConfigError(

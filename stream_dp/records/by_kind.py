@@ -6,7 +6,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
@@ -33,14 +33,45 @@ class ListedIn(PublicRecord):
     keys: int = Field(ge=0, description="How many keys it has. 0: one that is made of releases, before there is any.")
 
 
-class WholeListRelease(Release):
-    """Numbers for every key of a public list."""
+class RankedRelease(Release):
+    """A release by noisy counts, which may have only the first of its keys.
+
+    Attributes:
+        least_count: the least true count that a shown key may have.
+    """
+
+    least_count: ClassVar = 0
+    rank: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "Only so many keys are shown, those with the largest noisy counts. Any other key has a noisy count that is no "
+        "larger than the last one shown, or could not be shown. Absent where no key was left out."
+    )
+    two_sided_from: int | SkipJsonSchema[None] = optional(
+        "Where keys were left out (`rank`), how to read a shown one: with at least 95 % chance, given that it is shown "
+        "and whatever its true count is, that lies within noise_interval_95 of a noisy count that is at least this, "
+        "and between 0 and the noisy count plus noise_interval_95 where the noisy count is smaller."
+    )
+
+    def interval(self, count: int) -> tuple[int, int]:
+        """As in every release, but that a count below `two_sided_from` may be shown by its noise alone."""
+        least, most = super().interval(count)
+        sure_from = self.two_sided_from
+        return (least if sure_from is None or count >= sure_from else self.least_count), most
+
+    @property
+    def absent(self) -> str:
+        """unranked: the key may just have a smaller count than those shown."""
+        return super().absent if self.rank is None else "unranked"
+
+
+class WholeListRelease(RankedRelease):
+    """Numbers for every key of a public list, or for the first of them."""
 
     catalogue: ListedIn = Field(description="The list.")
 
     def extent(self) -> str:
         """Number of keys of the list, and its version."""
-        return f"all {self.catalogue.keys} of list {self.catalogue.version}"
+        shown = "all" if self.rank is None else f"the first {self.rank} of"
+        return f"{shown} {self.catalogue.keys} of list {self.catalogue.version}"
 
 
 class CatalogueRelease(WholeListRelease):
@@ -49,7 +80,7 @@ class CatalogueRelease(WholeListRelease):
     title: ClassVar = "Release of a catalogue"
     kind: Literal["catalogue"] = Field(description="Counts for every key of a public list.")
     items: tuple[ItemCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy count first, then by key."
+        description="Every key of the list and no other, largest noisy count first, then by key; with `rank` the first."
     )
 
 
@@ -59,16 +90,17 @@ class RunningRelease(WholeListRelease):
     title: ClassVar = "Release of running totals"
     kind: Literal["running"] = Field(description="Totals since the start of the window, for every key of a list.")
     items: tuple[ItemCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy total first, then by key. A total is the number "
-        "of users who had the key since the start of the window, with the noise of the blocks that it is the sum of; "
-        "it may be lower than at the end of an earlier pane."
+        description="Every key of the list and no other, largest noisy total first, then by key; with `rank` the "
+        "first. A total is the number of users who had the key since the start of the window, with the noise of the "
+        "blocks that it is the sum of; it may be lower than at the end of an earlier pane."
     )
 
 
-class HistogramRelease(Release):
+class HistogramRelease(RankedRelease):
     """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`."""
 
     title: ClassVar = "Release of a histogram"
+    least_count: ClassVar = 1
     kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
     minimum_count: int = Field(
         ge=1, description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key."
@@ -81,14 +113,10 @@ class HistogramRelease(Release):
     )
     items: tuple[ItemCount, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
 
-    def interval(self, count: int) -> tuple[int, int]:
-        """As in every release, but that a count near the minimum may be shown by its noise alone."""
-        least, most = super().interval(count)
-        return (least if count >= self.two_sided_from else 1), most
-
     def extent(self) -> str:
         """Number of keys shown, and the count from which on they are."""
-        return f"{len(self.items)} shown, from {self.minimum_count} up"
+        first = "" if self.rank is None else "the first "
+        return f"{first}{len(self.items)} shown, from {self.minimum_count} up"
 
 
 class RankedCount(ItemCount):

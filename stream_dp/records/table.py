@@ -61,7 +61,7 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
         names = {item for item, _ in shown}
         for item in items or ([] if shown else [""]):
             if item not in names:
-                yield (*head, item, None, None, None, "hidden" if items else word)
+                yield (*head, item, None, None, None, release.absent if items else word)
 
 
 def arrow_table(table: Iterable[Row], metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  an extra

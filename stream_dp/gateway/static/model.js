@@ -22,7 +22,7 @@ export function fromAnswer(data) {
 export function interval(release, count, ends) {
   const half = release.noise_interval_95;
   const open = release.two_sided_from !== undefined && count < release.two_sided_from;
-  const [low, high] = ends ?? [open ? 1 : count - half, count + half];
+  const [low, high] = ends ?? [open ? Number(release.minimum_count !== undefined) : count - half, count + half];
   const none = !open && release.minimum_count === undefined && count + half <= 0;
   return {low: Math.max(0, low), high: Math.max(0, high), open, none};
 }
@@ -95,6 +95,7 @@ export function allOverlap(rows) {
 
 // Post-processing: how much wider than at 95 % one of `m` intervals is, so that all `m` hold together at 95 %.
 const wider = m => Math.log(m / 0.05) / Math.log(20);
+const whole = release => release.rank === undefined;
 const single = release => (release.panes ?? 1) === 1 && (release.blocks ?? 1) === 1;
 
 // Post-processing: changes between two windows that are larger than the noise of both, all keys together at 95 %.
@@ -108,7 +109,7 @@ export function changes(earlier, later) {
   return {keys: kept.length, found};
 }
 
-export const comparable = (a, b) => a.release && b.release && a.edition === b.edition && single(a.release) && single(b.release);
+export const comparable = (a, b) => a.release && b.release && a.edition === b.edition && single(a.release) && single(b.release) && whole(a.release) && whole(b.release);
 
 // Post-processing: ranks that a key of a public list may have, all keys together at 95 %.
 export function ranks(one, item) {

@@ -71,6 +71,7 @@ audiences:
 views:
   destinations:
     kind: histogram
+    rank: 10
     source: flights
     item: dest
     items_per_user: 5
