@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from stream_dp.accounting import Cost
-from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
@@ -161,22 +160,12 @@ class StrictCataloguePlan(CataloguePlan):
         return plain.model_copy(update={"keys": f"{plain.keys} {words}", "details": self.list_details | details})
 
 
-def refuse_rank(rank: int | None) -> None:
-    """Refuse a rank of a strict view: its noise is cut off, so how to read a count that was ranked is not known.
-
-    Raises:
-        ConfigError: there is one; the path is relative to the view.
-    """
-    if rank is not None:
-        raise ConfigError("has no meaning with strict; leave one of them out", path="rank")
-
-
 def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePlan:
     """Read the list, and compute the noise of every level.
 
     Raises:
-        ConfigError: a level's epsilon is out of bounds, the list cannot be used, or of a strict view: it has a rank, or
-            more than one level.
+        ConfigError: a level's epsilon is out of bounds, the list cannot be used, or a strict ladder has more than one
+            level.
     """
     made_of = None
     if isinstance(settings.catalogue, ReleaseSettings) and settings.strict is None:
@@ -197,11 +186,10 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
             fewest_keys=fewest,
             rank=settings.rank,
         )
-    refuse_rank(settings.rank)
     bits = settings.strict.largest_count.bit_length()
     level = table_level(basis.ladder, sensitivity, count_bits=bits, uniform_bits=UNIFORM_BITS)
     return StrictCataloguePlan(
-        levels=(level,), sensitivity=sensitivity, listed=listed, topics=topics, table=level.table
+        levels=(level,), sensitivity=sensitivity, listed=listed, topics=topics, table=level.table, rank=settings.rank
     )
 
 

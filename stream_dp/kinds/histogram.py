@@ -12,7 +12,7 @@ out those of others, which doubles the price; such noise cannot be refined later
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ from stream_dp.histograms.basic import basic_histogram, stability_threshold
 from stream_dp.histograms.compact import truncated
 from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
 from stream_dp.histograms.key_space import KeySpace
-from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings, refuse_rank
+from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
 from stream_dp.kinds.fields import DiscoveryDelta, Rank, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import Counts
@@ -211,11 +211,10 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
 
     Raises:
         ConfigError: a level's epsilon is out of bounds, delta is too large for the ladder (specs/lossless 2.9.5), or
-            of a strict view: it has a rank, more than one level, or no count that could be shown.
+            a strict ladder has more than one level or no count that could be shown.
     """
     if settings.strict is not None:
-        refuse_rank(settings.rank)
-        return _plan_strict(settings.delta, settings.strict, basis)
+        return replace(_plan_strict(settings.delta, settings.strict, basis), rank=settings.rank)
     items = basis.items_per_user
     levels = basis.levels(items, settings.delta * Fraction(1, items))
     share = settings.delta * Fraction(1, len(levels) * items)

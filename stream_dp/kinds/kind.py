@@ -225,30 +225,16 @@ class KindPlan(ABC):
         raise ParameterError(f"a {self.name} is not made of panes")
 
     def ranked(self, fields: Mapping[str, Any], half_width: int) -> Mapping[str, Any]:
-        """Return the kind's own fields of a record with the first `rank` items alone, if there are more.
+        """Return the kind's own fields of a record, with the first `rank` items alone if there are more.
 
-        Ties are decided by the key (`largest_first`). What is left out may be a key by its noise alone, so among shown
-        keys larger noise is more frequent. `two_sided_from` is w + t + 2, with the largest count w that is left out:
-        given that a key is shown, its true count c is in [v - t, v + t] where its noisy count v is at least that, else
-        between the least count there is and v + t, with at least the confidence of t.
-
-        Proof. Fix the noise of all other keys. Then w is the same whenever the key is shown, and it is shown where v is
-        at least m, which is w or w + 1. The noise of a count is log-concave and symmetric, as sums of such noise are.
-        That is all that the proof of `GaussianLevel.two_sided_from` needs for m + t + 1, and a larger number only
-        makes more intervals start at the least count.
-
-        Args:
-            fields: of `read` or `total`.
-            half_width: t, of the noise of a count of the record, with panes and blocks.
-
-        Cost: none, since it is computed from one release alone.
+        Computed from one release alone, so it costs nothing. `two_sided_from` is w + t + 2, where w is the largest
+        count that is left out and t the `half_width` of the noise. Proof: docs/budgets.md, "Ranked lists".
         """
         items = fields["items"]
         if self.rank is None or len(items) <= self.rank:
             return fields
-        left_out = items[self.rank].count
-        shown = {"items": items[: self.rank], "rank": self.rank, "two_sided_from": left_out + half_width + 2}
-        return {**fields, **shown}
+        sure_from = items[self.rank].count + half_width + 2
+        return {**fields, "items": items[: self.rank], "rank": self.rank, "two_sided_from": sure_from}
 
     def presented_as(self, newest: KindPlan) -> KindPlan:
         """Return the plan with the `rank` of the newest plan of its view, if both are of one kind."""

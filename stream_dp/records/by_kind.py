@@ -34,21 +34,15 @@ class ListedIn(PublicRecord):
 
 
 class RankedRelease(Release):
-    """A release by noisy counts, which may have only the first of its keys.
-
-    Attributes:
-        least_count: the least true count that a shown key may have.
-    """
+    """A release by noisy counts, which may have only the first of its keys."""
 
     least_count: ClassVar = 0
+    """The least true count that a shown key may have."""
     rank: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
-        "Only so many keys are shown, those with the largest noisy counts. Any other key has a noisy count that is no "
-        "larger than the last one shown, or could not be shown. Absent where no key was left out."
+        "Only so many keys are shown, and none that is left out has a larger noisy count. Absent where none is."
     )
     two_sided_from: int | SkipJsonSchema[None] = optional(
-        "Where keys were left out (`rank`), how to read a shown one: with at least 95 % chance, given that it is shown "
-        "and whatever its true count is, that lies within noise_interval_95 of a noisy count that is at least this, "
-        "and between 0 and the noisy count plus noise_interval_95 where the noisy count is smaller."
+        "Where keys are left out: as in a histogram, but for the lower end of 0 where the noisy count is smaller."
     )
 
     def interval(self, count: int) -> tuple[int, int]:

@@ -26,6 +26,10 @@ from tests.support.running import running
 ENOUGH = Fraction(95, 100)
 FIRST = ("    kind: histogram\n", "    kind: histogram\n    rank: 1\n")
 RANKED = ("    kind: histogram\n", "    kind: histogram\n    rank: 2\n")
+ONE_LEVEL = (
+    (', {level: middle, epsilon: "2"}, {level: fine, epsilon: "4"}', ""),
+    ("staff: middle", "staff: coarse"),
+)
 COUNTED = {"home": 60, "cart": 40, "help": 40, "about": 25}
 REACH = 60
 """Noise is further away with a chance below e^-60."""
@@ -193,7 +197,7 @@ def test_windows_of_panes_and_running_totals_are_cut_too() -> None:
 
 def test_it_has_no_meaning_with_strict_and_is_not_planned() -> None:
     with pytest.raises(ConfigError, match=r"views\.pages\.rank: has no meaning with strict"):
-        tuned(plan(ONLY_PAGES), "pages", ["rank=2", "strict={rows: 100}"])
+        tuned(plan(ONLY_PAGES, *ONE_LEVEL), "pages", ["rank=2", "strict={rows: 100}"])
     with pytest.raises(ConfigError, match=r"views\.pages\.rank: rank cannot be planned"):
         check_kind(plan(ONLY_PAGES, RANKED).views["pages"])
 
