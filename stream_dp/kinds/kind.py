@@ -135,6 +135,11 @@ class KindPlan(ABC):
             pooled: whether the ledger has a pool: draws of selections are charged in rho.
         """
 
+    @property
+    def shorter(self) -> Sequence[KindPlan]:
+        """The plans that draw and pay for 1, 2, ... keys in place of all; none where no key has a price of its own."""
+        return ()
+
     def keys_spent(self, payload: bytes, *, pooled: bool) -> Cost:
         """Return the cost of showing the keys of a sealed window, at most `keys_at_worst`.
 

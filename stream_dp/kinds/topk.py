@@ -98,9 +98,11 @@ class Found(msgspec.Struct, array_like=True, frozen=True):
     """The outcome and the price of a selection: the payload of a sealed table."""
 
     complete: bool
-    """True if there are k keys; otherwise the list ended with bottom."""
+    """True if there are k keys, or `paid`; otherwise the list ended with bottom."""
     draws: int
     """The draws that are charged; 0 where a call has one price."""
+    paid: int | None = None
+    """Number of keys that could be paid for, where these were fewer than k."""
 
 
 Chosen = tuple[Sequence[Item], Found]
@@ -143,6 +145,16 @@ class Selection:
         if self.by_call is not None:
             return self.by_call
         return selection_cost(draws, self.epsilon, self.delta, pooled=pooled)
+
+    def first(self, keys: int) -> Selection:
+        """Return the selection of fewer keys: its first draws alone. Nobody sees what would follow, nor pays for it."""
+        most = self.most_draws - self.k + keys
+
+        def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+            items, found = self.choose(counts, bits)
+            return items[:keys], Found(found.complete or len(items) >= keys, min(found.draws, most), keys)
+
+        return replace(self, most_draws=most, choose=choose)
 
     @property
     def identity(self) -> list[object]:
@@ -260,6 +272,12 @@ class TopKPlan(KindPlan):
         """The whole selection (specs/topk 3.4)."""
         return self.selection.cost(self.selection.most_draws, pooled=pooled)
 
+    @property
+    def shorter(self) -> Sequence[TopKPlan]:
+        """Those of the first keys alone, where draws have a price."""
+        few = range(1, self.selection.k if self.selection.most_draws else 1)
+        return [replace(self, selection=self.selection.first(keys)) for keys in few]
+
     def keys_spent(self, payload: bytes, *, pooled: bool) -> Cost:
         """The draws that were made, bottom included."""
         return self.selection.cost(decode(Found, payload).draws, pooled=pooled)
@@ -281,11 +299,12 @@ class TopKPlan(KindPlan):
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The chosen keys in their order, with the counts of the level."""
-        mechanism = self.selection.mechanism
+        mechanism, found = self.selection.mechanism, decode(Found, table.payload)
         ranked = enumerate(zip(table.items, column, strict=True), start=1)
         return {
             "k": self.selection.k,
-            "complete": decode(Found, table.payload).complete,
+            "complete": found.complete,
+            "paid": found.paid,
             "selection": None if mechanism == "gumbel" else mechanism,
             "items": tuple(RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in ranked),
         }

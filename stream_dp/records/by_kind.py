@@ -126,7 +126,11 @@ class TopKRelease(Release):
     kind: Literal["topk"] = Field(description="The most frequent of unknown keys.")
     k: int = Field(ge=1, description="How many keys were asked for.")
     complete: bool = Field(
-        description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
+        description="Whether k keys were found, or `paid`; false where the rest is too close to tell apart, and the "
+        "list ended."
+    )
+    paid: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "How many keys the rest of the budget paid for, where these were fewer than k."
     )
     selection: Mechanism | SkipJsonSchema[None] = optional(
         "How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
@@ -136,7 +140,8 @@ class TopKRelease(Release):
 
     def extent(self) -> str:
         """Number of keys found, of those that were requested."""
-        return f"{len(self.items)} of {self.k}" + ("" if self.complete else "; the rest cannot be told apart")
+        short = "" if self.paid is None else f"; the budget paid for {self.paid}"
+        return f"{len(self.items)} of {self.k}{short}" + ("" if self.complete else "; the rest cannot be told apart")
 
 
 class PureTopKRelease(Release):

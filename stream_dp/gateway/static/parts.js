@@ -101,6 +101,7 @@ export function bars(one, {item, unit, all, go, moved}) {
     muted(order(one)),
     one.rows.length > rows.length && button(`Show ${one.rows.length - rows.length} more`, () => go({all: true}), {id: 'more'}),
     release.kind === 'topk' && !release.complete && h('p', {class: 'note'}, `The list ended after ${release.items.length} of ${release.k}: the next ones are too close to tell apart.`),
+    release.paid !== undefined && h('p', {class: 'note'}, `The rest of the privacy budget paid for the first ${release.paid} of ${release.k} keys.`),
     release.kind === 'running' && muted('These are totals since the window began. A total may be lower than the one before: each has noise of its own.'));
 }
 
