@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded
 from stream_dp.records.by_kind import HistogramRelease, LookupRelease, PureTopKRelease, RankedRelease
 from stream_dp.records.models import Account, PrivacyCost, Release
-from stream_dp.records.table import COLUMNS, Row, arrow_table, interval
+from stream_dp.records.table import COLUMNS, Row, absence, arrow_table, interval
 from stream_dp.windows.durations import format_time, parse_moment
 
 MOST_WINDOWS, USUAL_WINDOWS, MOST_ENTRIES = 500, 50, 2000
@@ -194,7 +194,7 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
     entry |= {"level": release.level.name, "revision": release.revision, "edition": release.edition}
     count = _count(release, item)
     if count is None:
-        entry["state"] = release.absent
+        entry["state"] = absence(release)
         if isinstance(release, RankedRelease) and release.rank is not None:
             return entry | {"rank": release.rank}
         return entry | ({"shown_from": release.minimum_count} if isinstance(release, HistogramRelease) else {})

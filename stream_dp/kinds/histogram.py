@@ -129,9 +129,11 @@ class HistogramPlan(KindPlan):
         """
         delta, first = Amount.up(self.delta), "" if self.rank is None else f"first {self.rank}, "
         names = [level.name for level in self.levels]
+        half = (f"{count} users at level {name}" for name, count in zip(names, self.minimum_counts, strict=True))
         return Explanation(
             shows="keys and counts",
             keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.{self.ranked_words}",
+            half=f"A key is shown in half of the windows if it has {', '.join(half)}.",
             seen=[f"{first}from {count} users" for count in self.minimum_counts],
             columns={"shown\nfrom": [str(count) for count in self.minimum_counts]},
             details={

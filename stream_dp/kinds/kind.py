@@ -56,6 +56,7 @@ class Explanation(BaseModel):
 
     shows: str = Field(description="What is published, to stand before 'of <item> in topic <topic>'.")
     keys: str = Field(description="How the keys come to be shown and what that costs, in a sentence or more.")
+    half: str = Field("", description="Which keys are shown in half of the windows. Empty: all that are listed.")
     seen: list[str] = Field(
         description="Which keys a reader sees, a cell for each level: from how many users on, or how many of them."
     )
@@ -262,6 +263,16 @@ class KindPlan(ABC):
     def limits(self, level: int) -> Mapping[str, int]:
         """Return the fields of a record that say how to read a shown count, and follow from the level alone."""
         return {}
+
+    def better(self, level: int, windows: int, slack: Fraction | None) -> str:
+        """Return a way to show clearly more keys at the price of the view, in words; empty if none is known.
+
+        Args:
+            level: that windows are planned with.
+            windows: how many of a period a user pays for.
+            slack: of the ledger's pool; None without one.
+        """
+        return ""
 
     @abstractmethod
     def explain(self, keys_at_worst: str) -> Explanation:

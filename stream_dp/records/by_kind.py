@@ -51,11 +51,6 @@ class RankedRelease(Release):
         sure_from = self.two_sided_from
         return (least if sure_from is None or count >= sure_from else self.least_count), most
 
-    @property
-    def absent(self) -> str:
-        """unranked: the key may just have a smaller count than those shown."""
-        return super().absent if self.rank is None else "unranked"
-
 
 class WholeListRelease(RankedRelease):
     """Numbers for every key of a public list, or for the first of them."""

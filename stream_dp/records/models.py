@@ -314,11 +314,6 @@ class Release(Publication):
         return next((entry.count for entry in self.items if entry.item == item), None)
 
     @property
-    def absent(self) -> str:
-        """Why a key is not shown, in a word."""
-        return "hidden"
-
-    @property
     def is_empty(self) -> bool:
         """True if nothing can be read from it."""
         return not self.items
