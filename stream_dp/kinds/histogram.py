@@ -31,8 +31,10 @@ from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis
 from stream_dp.kinds.public_lists import Counts
 from stream_dp.kinds.sealing import (
     CONFIDENCE,
+    LAPLACE,
     SealedTable,
     Sealing,
+    TruncatedLevel,
     exact_digest,
     prune,
     seal_counts,
@@ -130,9 +132,11 @@ class HistogramPlan(KindPlan):
         delta, first = Amount.up(self.delta), "" if self.rank is None else f"first {self.rank}, "
         names = [level.name for level in self.levels]
         half = (f"{count} users at level {name}" for name, count in zip(names, self.minimum_counts, strict=True))
+        ends = [one.law.largest for one in self.levels if isinstance(one, TruncatedLevel)]
+        ending = "".join(f" That also pays for noise that is never larger than {end}." for end in ends)
         return Explanation(
             shows="keys and counts",
-            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.{self.ranked_words}",
+            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.{ending}{self.ranked_words}",
             half=f"A key is shown in half of the windows if it has {', '.join(half)}.",
             seen=[f"{first}from {count} users" for count in self.minimum_counts],
             columns={"shown\nfrom": [str(count) for count in self.minimum_counts]},
@@ -221,7 +225,7 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
     levels = basis.levels(items, settings.delta * Fraction(1, items))
     share = settings.delta * Fraction(1, len(levels) * items)
     least = tuple(level.minimum_count(share) for level in levels)
-    if not basis.gaussian:
+    if basis.noise == LAPLACE:
         try:
             discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
         except ParameterError as error:

@@ -5,6 +5,8 @@ the figures are expectations, by formulas from exact counts. OpenDP's two mechan
 scales and thresholds from its own maps: Laplace noise with an even part of epsilon and delta for every window,
 Gaussian noise with an even part of the rho that half of the delta converts to. Each side bounds the items of a user by
 the number that shows most. docs/accuracy.md says what the figures mean.
+
+`--discovery` computes only how many users a key needs in one window, beside the optimum of any mechanism.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_down
+from stream_dp.lossless.levels import minimum_count, threshold_for
+from stream_dp.lossless.truncated import TruncatedLaplace
 from stream_dp.operations.what_if import (
     EventColumns,
     Floats,
@@ -326,6 +330,48 @@ def figures_of(stream: Stream) -> Iterator[Figure]:
     yield best(of_lists(stream, items) for items in BOUNDS)
 
 
+# -- one window --------------------------------------------------------------------------------------------------------
+
+PROMISES = [("1", "1e-6"), ("1/10", "1e-6"), ("1/10", "1e-9"), ("1/100", "1e-8"), ("1/1000", "1e-9")]
+"""Epsilon and delta of a window in which users have one item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """How many users a key needs to be shown half of the time: in a histogram, and at best.
+
+    Attributes:
+        plain: with discrete Laplace noise.
+        ending: with noise that ends.
+        optimum: the least that any mechanism allows (Desfontaines, Voss, Gipson and Mandayam 2022, by its recursion).
+    """
+
+    epsilon: str
+    delta: str
+    plain: int
+    ending: int
+    optimum: int
+
+
+def discovery(epsilon: str, delta: str) -> Discovery:
+    """Work out one line; a key with the threshold's number of users is shown with all noise that is not negative."""
+    threshold, chance = threshold_for(Fraction(epsilon)), Fraction(delta)
+    factor, shown, users = math.exp(Fraction(epsilon)), 0.0, 0
+    while shown < 1 / 2:
+        shown, users = min(factor * shown + float(chance), 1 - (1 - shown - float(chance)) / factor), users + 1
+    ending = 1 + TruncatedLaplace.within(threshold, chance).largest
+    return Discovery(epsilon, delta, minimum_count(threshold, chance), ending, users)
+
+
+def show_discovery(*, as_json: bool) -> None:
+    """Print the table."""
+    lines = [discovery(*promise) for promise in PROMISES]
+    table = Table("epsilon", "delta", "discrete-laplace", "truncated-laplace", "optimum")
+    for one in lines:
+        table.add_row(one.epsilon, one.delta, *(f"{users:,}" for users in (one.plain, one.ending, one.optimum)))
+    show(lines, table, [], as_json=as_json)
+
+
 # -- the streams -------------------------------------------------------------------------------------------------------
 
 
@@ -382,8 +428,12 @@ def main() -> None:
     parser.add_argument(
         "--figure", type=Path, metavar="FILE", help="write the useful counts as a picture, .svg or .png"
     )
+    parser.add_argument("--discovery", action="store_true", help="only the users that a key needs in one window")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     asked = parser.parse_args()
+    if asked.discovery:
+        show_discovery(as_json=asked.json)
+        return
     streams = [
         synthetic("all weeks", "1w", 7 * DAY_MS, 52, 52, asked.users, 1),
         synthetic("few days", "1d", DAY_MS, 365, 6, asked.users, 2),
