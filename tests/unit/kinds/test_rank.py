@@ -18,6 +18,7 @@ from stream_dp.records.by_kind import CatalogueRelease, HistogramRelease, Runnin
 from stream_dp.records.history import Seen
 from stream_dp.records.models import Release
 from stream_dp.records.table import rows
+from tests.support.editions import holding
 from tests.support.laplace_family import pmf
 from tests.support.panes import CATALOGUE, COUNTS, paned
 from tests.support.releasing import ONLY_PAGES, Desk, plan
@@ -247,3 +248,6 @@ def test_the_newest_rank_holds_for_former_definitions_of_the_same_kind_alone() -
     assert ranked.presented_as(whole).rank is None
     assert ranked.presented_as(listed).rank == 2
     assert listed.presented_as(ranked).rank is None
+    other = ("items_per_user: 1", "items_per_user: 2")
+    held = holding((0, plan(ONLY_PAGES)), (3, plan(ONLY_PAGES, RANKED, other))).views
+    assert [(view.items_per_user, view.kind.rank) for view in held.values()] == [(1, 2), (2, 2)]
