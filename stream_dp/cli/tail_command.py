@@ -221,17 +221,17 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
     lines = []
     for entry in release.items[:rows]:
-        label = [count_words(release, entry.count), release.remark(entry), _was(entry.item, before)]
-        lines.append(Row(entry.item, entry.count, "   ".join(filter(None, label))))
-    return Bars(lines, release.interval, full_width(release))
+        label = [count_words(release, entry), release.remark(entry), _was(entry.item, before)]
+        lines.append(Row(entry.item, release.interval(entry), "   ".join(filter(None, label))))
+    return Bars(lines, full_width(release))
 
 
 def _was(key: str, before: Release | None) -> str:
     """Return the count of a key in the replaced release."""
     if before is None:
         return ""
-    count = before.count_of(key)
-    return f"{NOT_SHOWN} before" if count is None else f"was {count_words(before, count)}"
+    entry = before.entry(key)
+    return f"{NOT_SHOWN} before" if entry is None else f"was {count_words(before, entry)}"
 
 
 def _replaced(release: Release, before: Release | None) -> Text:
@@ -312,8 +312,9 @@ def lookup(file: Path, view: str, audience: str, keys: Sequence[str], *, as_json
         return release
 
     _, release = run_effective(file, find)
-    counts = {key: release.count_of(key) for key in dict.fromkeys(keys)}
-    ends = {key: None if count is None else release.interval(count) for key, count in counts.items()}
+    entries = {key: release.entry(key) for key in dict.fromkeys(keys)}
+    counts = {key: None if entry is None else entry.count for key, entry in entries.items()}
+    ends = {key: None if entry is None else release.interval(entry) for key, entry in entries.items()}
     if as_json:
         found = [{"item": key, "count": count, "interval": ends[key]} for key, count in counts.items()]
         click.echo(json.dumps({"window": release.window.model_dump(), "revision": release.revision, "items": found}))

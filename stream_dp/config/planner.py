@@ -225,6 +225,7 @@ def _planned(
             window.shape.totals,
             noise=view.noise,
             application=sections.id or "",
+            view=name,
         )
         return KINDS[view.kind].plan(view, basis)
 

@@ -192,13 +192,13 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
             entry |= {"reason": refused.reason, "asked": asked}
         return entry
     entry |= {"level": release.level.name, "revision": release.revision, "edition": release.edition}
-    count = _count(release, item)
-    if count is None:
+    found = release.entry(item)
+    if found is None:
         entry["state"] = absence(release)
         if isinstance(release, RankedRelease) and release.rank is not None:
             return entry | {"rank": release.rank}
         return entry | ({"shown_from": release.minimum_count} if isinstance(release, HistogramRelease) else {})
-    return entry | {"count": count, "interval": interval(release, count)}
+    return entry | {"count": found.count, "interval": interval(release, found)}
 
 
 def _count(release: Release | None, item: str) -> int | None:
@@ -248,10 +248,10 @@ def _differences(read: _Read, item: str) -> list[dict[str, Any] | None]:
 
 def _two_sided(release: Release | None, item: str) -> int | None:
     """Return the count of an item that is read two-sided; None where other keys decide which are shown."""
-    count = _count(release, item)
-    if count is None or not isinstance(release, RankedRelease) or release.two_sided_from is None:
-        return count
-    return None if release.rank is not None or count < release.two_sided_from else count
+    found = None if release is None else release.entry(item)
+    if found is None or not isinstance(release, RankedRelease):
+        return None if found is None else found.count
+    return found.count if release.rank is None and release.is_two_sided(found) else None
 
 
 def _half_width(release: Release, together: int) -> int:

@@ -37,6 +37,7 @@ class ViewBasis:
         panes: over how many panes these bounds hold together.
         noise: the law of the noise of counts, one of `sealing.LAWS`; discrete Gaussian noise needs a pool.
         application: the id of the application, which names the topics of its releases.
+        view: name of the view, in them too.
     """
 
     ladder: Ladder
@@ -45,6 +46,7 @@ class ViewBasis:
     panes: int = 1
     noise: str = LAPLACE
     application: str = ""
+    view: str = ""
 
     def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
         """The noise of every level; arguments and errors as of `sealing.noise_levels` and the others of `LAWS`."""
@@ -243,8 +245,9 @@ class KindPlan(ABC):
         return {**fields, "items": items[: self.rank], "rank": self.rank, "two_sided_from": sure_from}
 
     def presented_as(self, newest: KindPlan) -> KindPlan:
-        """Return the plan with the `rank` of the newest plan of its view, if both are of one kind."""
-        return replace(self, rank=newest.rank) if type(self) is type(newest) else self
+        """Return the plan with the `rank` of the newest plan of its view, if both have one kind and list."""
+        is_alike = type(self) is type(newest) and self.topics == newest.topics
+        return replace(self, rank=newest.rank) if is_alike else self
 
     @property
     def ranked_words(self) -> str:

@@ -557,7 +557,11 @@ def read_counts(
 
 
 def prune(
-    table: SealedTable, ladder: Sequence[NoiseLevel], minimum_counts: Sequence[int], noise: WindowNoise
+    table: SealedTable,
+    ladder: Sequence[NoiseLevel],
+    minimum_counts: Sequence[int],
+    noise: WindowNoise,
+    known: int = 0,
 ) -> SealedTable:
     """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
 
@@ -568,10 +572,11 @@ def prune(
         ladder: the levels it was sealed with, coarse to fine.
         minimum_counts: of every level.
         noise: what the window's noise is made from.
+        known: so many keys at the head of the table are public, and are kept whatever they have.
 
     Source: specs/lossless 6.4, 2.9.5.
     """
     columns = read_counts(table, ladder, range(len(ladder)), noise)
-    rows = zip(table.items, table.values, zip(*columns, strict=True), strict=True)
-    kept = [(item, value) for item, value, counts in rows if any(map(ge, counts, minimum_counts))]
+    rows = enumerate(zip(table.items, table.values, zip(*columns, strict=True), strict=True))
+    kept = [(item, value) for at, (item, value, has) in rows if at < known or any(map(ge, has, minimum_counts))]
     return SealedTable(table.digest, [item for item, _ in kept], [value for _, value in kept], table.payload)

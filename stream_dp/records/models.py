@@ -304,14 +304,18 @@ class Release(Publication):
     )
     items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
 
-    def interval(self, count: int) -> tuple[int, int]:
-        """Ends of an interval for the true count of a shown key, by its noisy count.
+    def interval(self, entry: ItemCount) -> tuple[int, int]:
+        """Ends of an interval for the true count of a shown key, by its item or the answer of `entry`.
 
         It holds with at least 95 % chance given that the key is shown, whatever the true count is; for each key by
         itself, not for the largest of them.
         """
-        least = count - self.noise_interval_95
-        return least if self.noise.largest_count is None else max(0, least), count + self.noise_interval_95
+        least, most = entry.count - self.noise_interval_95, entry.count + self.noise_interval_95
+        return least if self.noise.largest_count is None else max(0, least), most
+
+    def entry(self, item: str) -> ItemCount | None:
+        """Return a key with its noisy count, None if the release does not show it."""
+        return next((entry for entry in self.items if entry.item == item), None)
 
     def extent(self) -> str:
         """Summary of how much it shows and what it leaves out, in a few words."""
@@ -319,7 +323,7 @@ class Release(Publication):
 
     def count_of(self, item: str) -> int | None:
         """Return the noisy count of a key, None if the release does not show it."""
-        return next((entry.count for entry in self.items if entry.item == item), None)
+        return None if (entry := self.entry(item)) is None else entry.count
 
     @property
     def is_empty(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stream_dp.records.by_kind import RankedRelease
 from stream_dp.records.history import Seen
-from stream_dp.records.models import Release
+from stream_dp.records.models import ItemCount, Release
 from stream_dp.windows.durations import parse_time
 
 TIMES, NUMBERS = ("window_start", "window_end"), ("revision", "count", "low_95", "high_95")
@@ -17,9 +17,9 @@ Row = tuple[str, str, int, str, str, int | None, int | None, int | None, str]
 """A value for each column; times as RFC 3339 text."""
 
 
-def interval(release: Release, count: int) -> tuple[int, int]:
+def interval(release: Release, entry: ItemCount) -> tuple[int, int]:
     """Return the 95 % interval of a noisy count, cut at 0."""
-    low, high = release.interval(count)
+    low, high = release.interval(entry)
     return max(0, low), max(0, high)
 
 
@@ -60,11 +60,11 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
             for item in items or [""]:
                 yield (*head, item, None, None, None, word)
             continue
-        counts = {item: release.count_of(item) for item in items} or {one.item: one.count for one in release.items}
-        shown = [(item, count) for item, count in counts.items() if count is not None]
-        for item, count in shown:
-            yield (*head, item, count, *interval(release, count), word)
-        names = {item for item, _ in shown}
+        asked = map(release.entry, dict.fromkeys(items)) if items else release.items
+        shown = [entry for entry in asked if entry is not None]
+        for entry in shown:
+            yield (*head, entry.item, entry.count, *interval(release, entry), word)
+        names = {entry.item for entry in shown}
         for item in items or ([] if shown else [""]):
             if item not in names:
                 yield (*head, item, None, None, None, absence(release) if items else word)

@@ -64,6 +64,7 @@ class ViewLevel(Level):
     two_sided_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
         "As in releases of a histogram from which `rank` left nothing out."
     )
+    stays_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
 
 
 class ViewUnlock(PublicRecord):

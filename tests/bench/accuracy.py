@@ -31,6 +31,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_down
+from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.lossless.levels import minimum_count, threshold_for
 from stream_dp.lossless.truncated import TruncatedLaplace
 from stream_dp.operations.what_if import (
@@ -130,21 +131,23 @@ class Noisy:
     counts: Ints
     at_least: AtLeast
     listed: Floats | None = None
-    """The chance of each that its key is on the list; None where there is none."""
+    """The chance of each that its key is on the list, and shown with any count; None where there is none."""
 
 
 def figure_of(stream: Stream, side: str, bounds: str, noisy: Noisy, least: float) -> Figure:
-    """Work out the figures of a mechanism that shows noisy counts of at least a number."""
+    """Work out the figures of a mechanism that shows noisy counts of at least a number, and those of a list."""
     counted, counts, at = noisy.counted, noisy.counts, noisy.at_least
-    some = np.flatnonzero(counts if noisy.listed is None else noisy.listed)
+    listed = np.zeros(len(counts)) if noisy.listed is None else noisy.listed
+    some = np.flatnonzero(listed + (counts > 0))
     counts, users, place, window = counts[some], counted.users[some], counted.place[some], counted.window[some]
-    listed = np.ones(len(some)) if noisy.listed is None else noisy.listed[some]
-    shown = listed * at(counts, np.full(len(counts), least))
+    listed, others = listed[some], (1 - listed[some]) * (counts > 0)
+    shown = listed + others * at(counts, np.full(len(counts), least))
 
     def within(error: float) -> Floats:
         reach = error * users
-        low, high = np.maximum(np.ceil(users - reach - 1e-9), least), np.floor(users + reach + 1e-9) + 1
-        return listed * np.maximum(at(counts, low) - at(counts, high), 0)
+        low, high = np.ceil(users - reach - 1e-9), np.floor(users + reach + 1e-9) + 1
+        every, from_least = at(counts, low), at(counts, np.maximum(low, least))
+        return listed * (every - at(counts, high)) + others * np.maximum(from_least - at(counts, high), 0)
 
     def quantile(share: float) -> float:
         low, high = 0.0, 64.0
@@ -232,6 +235,8 @@ def of_product(stream: Stream, items: int, windows: int | None, budget: str) -> 
     yield figure_of(stream, side, said, noisy, showing.least[-1])
 
 
+KEPT = (4, 12)
+"""Windows whose keys are remembered."""
 FINDS = Fraction(1, 2)
 """Of rho, for the view that finds the keys."""
 
@@ -274,8 +279,37 @@ def of_lists(stream: Stream, items: int) -> Figure:
         "stream-dp, list of releases",
         f"{items} items",
         Noisy(of_each, counts, at_least, listed_with),
-        -math.inf,
+        math.inf,
     )
+
+
+def of_remembering(stream: Stream, items: int, windows: int | None, keep: int) -> Iterator[Figure]:
+    """The figure of a Gaussian histogram that remembers its keys; none where the promise affords no window.
+
+    Of every key, the chance is followed from window to window that a record keeps it, and how many windows ago.
+    """
+    raw = written(stream, items, windows, pool=True, noise="discrete-gaussian")
+    raw["views"]["counts"] |= {"remember": {"audience": "all", "keep": keep}}
+    try:
+        view = build_plan(raw).views["counts"]
+    except ConfigError:
+        return
+    kind, counted, reaches = view.kind, stream.counted, reaching(view.levels[-1])
+    assert isinstance(kind, HistogramPlan)
+    least, stays, counts = kind.minimum_counts[-1], kind.stays_from[-1], counted.bounded(view)
+    of_all = np.zeros((counted.windows, 1 + int(stream.items.max())), np.int64)
+    of_all[counted.window, counted.item] = counts
+    known = np.zeros_like(of_all, np.float64)
+    ago = np.zeros((keep, of_all.shape[1]))
+    for at, row in enumerate(of_all):
+        known[at] = ago.sum(axis=0)
+        again, new = (shown_at_least(row, reaches, number) for number in (stays, least))
+        kept = known[at] * again + (1 - known[at]) * new * (row > 0)
+        ago = np.vstack([kept, ago[:-1] * (1 - again)])
+    said = f"{items} items" + ("" if windows is None else f", {windows} windows")
+    listed = known[counted.window, counted.item]
+    noisy = Noisy(counted, counts, lambda some, number: shown_at_least(some, reaches, number), listed)
+    yield figure_of(stream, "stream-dp, remember", f"{said}, keep {keep}", noisy, least)
 
 
 def of_opendp(stream: Stream, items: int, noise: str) -> Figure:
@@ -328,6 +362,8 @@ def figures_of(stream: Stream) -> Iterator[Figure]:
             asked = product(BOUNDS, windows)
             yield best(one for items, some in asked for one in of_product(stream, items, some, budget))
     yield best(of_lists(stream, items) for items in BOUNDS)
+    asked_of = product(BOUNDS, [None, *few], KEPT)
+    yield best(one for items, some, keep in asked_of for one in of_remembering(stream, items, some, keep))
 
 
 # -- one window --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from stream_dp.kinds.lookup import LookupPlan
 from stream_dp.records import codec
 from stream_dp.records.by_kind import LookupRelease, PureTopKRelease
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode
-from stream_dp.records.models import Refusal, Release
+from stream_dp.records.models import ItemCount, Refusal, Release
 from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from tests.kinds.cases import CASES, VIEW
 from tests.kinds.one_level import COUNTS, ONE_LEVEL, OTHERS, OneLevel
@@ -87,7 +87,7 @@ def test_what_the_noise_leaves_is_near_the_counts() -> None:
     assert [entry.item for entry in top.items] == ["home", "cart"]
     assert all(abs(entry.count - COUNTS[entry.item]) <= top.within_95 for entry in top.items)
     for entry in top.items:
-        least, most = top.interval(entry.count)
+        least, most = top.interval(entry)
         assert least <= COUNTS[entry.item] <= most
     listed, found = released(desks["catalogue strict"]), released(desks["histogram strict"])
     assert {entry.item for entry in listed.items} == {"home", "cart", "nobody", "page 7"}
@@ -113,7 +113,7 @@ def test_the_interval_of_an_answer_holds_the_count_of_its_key_whatever_that_is()
     for count in (*range(40), table.bound // 2, *range(table.bound - 40, table.bound + 1)):
         held = 0
         for answer in range(max(0, count - t - 2), min(table.bound, count + t + 2) + 1):
-            least, most = record.interval(answer)
+            least, most = record.interval(ItemCount(item="home", count=answer))
             of = table.cdf(count, answer) - (table.cdf(count, answer - 1) if answer else 0)
             held += of if least <= count <= most else 0
         assert Fraction(held, table.draws) >= Fraction(95, 100)

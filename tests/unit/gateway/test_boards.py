@@ -81,7 +81,7 @@ def test_a_window_has_the_newest_release_the_one_before_and_a_refusal_that_is_ne
         "1970-01-01T00:00:00Z",
     )
     assert body["record"] == json.loads(encode(sharper))
-    assert body["intervals"] == [[max(0, low), high] for low, high in [sharper.interval(44)]]
+    assert body["intervals"] == [[max(0, low), high] for low, high in [sharper.interval(sharper.items[0])]]
     assert body["before"]["intervals"]["about"] == [1, 2 + first.noise_interval_95]
     assert body["refusal"]["revision"] == 3
 

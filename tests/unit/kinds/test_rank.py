@@ -16,7 +16,7 @@ from stream_dp.operations.settings import tuned
 from stream_dp.operations.what_if import check_kind
 from stream_dp.records.by_kind import CatalogueRelease, HistogramRelease, RunningRelease
 from stream_dp.records.history import Seen
-from stream_dp.records.models import Release
+from stream_dp.records.models import ItemCount, Release
 from stream_dp.records.table import rows
 from tests.support.editions import holding
 from tests.support.laplace_family import pmf
@@ -117,7 +117,7 @@ def coverage(
     noise: Mapping[int, Fraction],
     others: tuple[int, int],
     true: int,
-    reading: Callable[[Release, int], tuple[int, int]],
+    reading: Callable[[Release, ItemCount], tuple[int, int]],
 ) -> Fraction:
     """The chance that the interval of the key "m" holds, given the noisy counts of the others and that it is shown."""
     kind, half = plan(ONLY_PAGES, FIRST).views["pages"].kind, half_width(noise)
@@ -126,27 +126,27 @@ def coverage(
         items = largest_first([("a", others[0]), ("m", true + k), ("z", others[1])])
         if items[0].item == "m":
             cut = kind.ranked({"items": items}, half)
-            least, most = reading(BLANK.model_copy(update={**cut, "noise_interval_95": half}), true + k)
+            least, most = reading(BLANK.model_copy(update={**cut, "noise_interval_95": half}), items[0])
             shown += chance
             held += chance if least <= true <= most else 0
     return held / shown
 
 
-def ranked_reading(record: Release, count: int) -> tuple[int, int]:
-    return record.interval(count)
+def ranked_reading(record: Release, entry: ItemCount) -> tuple[int, int]:
+    return record.interval(entry)
 
 
-def named_reading(record: Release, count: int) -> tuple[int, int]:
+def named_reading(record: Release, entry: ItemCount) -> tuple[int, int]:
     """The mutant: what holds for a key that was named beforehand."""
-    return Release.interval(record, count)
+    return Release.interval(record, entry)
 
 
-def near_reading(record: Release, count: int) -> tuple[int, int]:
+def near_reading(record: Release, entry: ItemCount) -> tuple[int, int]:
     """The mutant: two-sided from the largest count that was left out."""
     assert isinstance(record, CatalogueRelease)
     assert record.two_sided_from is not None
     start = record.two_sided_from - record.noise_interval_95 - 2
-    return record.model_copy(update={"two_sided_from": start}).interval(count)
+    return record.model_copy(update={"two_sided_from": start}).interval(entry)
 
 
 def _blank() -> Release:
@@ -171,7 +171,7 @@ def test_every_true_count_lies_in_the_interval_of_a_ranked_key(
 @pytest.mark.parametrize("reading", [named_reading, near_reading])
 @pytest.mark.parametrize("panes", [1, 2])
 def test_other_readings_miss_a_key_that_is_first_by_its_noise(
-    panes: int, reading: Callable[[Release, int], tuple[int, int]]
+    panes: int, reading: Callable[[Release, ItemCount], tuple[int, int]]
 ) -> None:
     assert coverage(law(panes), (3, 12), 2, reading) < Fraction(1, 2)
 
@@ -204,9 +204,11 @@ def test_windows_of_panes_and_running_totals_are_cut_too() -> None:
             assert one.extent().startswith("the first 1 of ")
 
 
-def test_it_has_no_meaning_with_strict_and_is_not_planned() -> None:
+def test_it_has_no_meaning_with_strict_and_with_remember_and_is_not_planned() -> None:
     with pytest.raises(ConfigError, match=r"views\.pages\.rank: has no meaning with strict"):
         tuned(plan(ONLY_PAGES, *ONE_LEVEL), "pages", ["rank=2", "strict={rows: 100}"])
+    with pytest.raises(ConfigError, match=r"views\.pages\.rank: all known keys are shown with remember"):
+        tuned(plan(ONLY_PAGES), "pages", ["rank=2", "remember={audience: public}"])
     with pytest.raises(ConfigError, match="without strict and rank"):
         check_kind(plan(ONLY_PAGES, RANKED).views["pages"])
 
@@ -248,6 +250,8 @@ def test_the_newest_rank_holds_for_former_definitions_of_the_same_kind_alone() -
     assert ranked.presented_as(whole).rank is None
     assert ranked.presented_as(listed).rank == 2
     assert listed.presented_as(ranked).rank is None
+    remembering = tuned(plan(ONLY_PAGES), "pages", ["remember={audience: public}"]).views["pages"].kind
+    assert remembering.presented_as(ranked).rank is None
     other = ("items_per_user: 1", "items_per_user: 2")
     held = holding((0, plan(ONLY_PAGES)), (3, plan(ONLY_PAGES, RANKED, other))).views
     assert [(view.items_per_user, view.kind.rank) for view in held.values()] == [(1, 2), (2, 2)]

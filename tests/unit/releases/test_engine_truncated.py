@@ -44,10 +44,11 @@ def test_a_window_is_published_once_to_all_and_paid_once() -> None:
     assert (there(record.level.epsilon).value, record.level.rho) == (EPSILON, None)
     assert (record.noise.distribution, record.noise.largest) == ("truncated discrete laplace", level.law.largest)
     assert record.minimum_count == level.law.largest + 1 < record.two_sided_from
-    home = next(entry.count for entry in record.items if entry.item == "home")
-    assert abs(home - 400) <= level.law.largest
-    assert record.interval(home) == (home - level.noise_interval, home + level.noise_interval)
-    assert record.interval(record.minimum_count) == (1, record.minimum_count + level.noise_interval)
+    home = there(record.entry("home"))
+    assert abs(home.count - 400) <= level.law.largest
+    assert record.interval(home) == (home.count - level.noise_interval, home.count + level.noise_interval)
+    least = home.model_copy(update={"count": record.minimum_count})
+    assert record.interval(least) == (1, record.minimum_count + level.noise_interval)
     desk.auditor.settled()
 
 
