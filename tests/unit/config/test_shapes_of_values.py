@@ -71,7 +71,6 @@ audiences:
 views:
   destinations:
     kind: histogram
-    rank: 10
     source: flights
     item: dest
     items_per_user: 5
@@ -142,6 +141,7 @@ views:
   counted:
     kind: catalogue
     catalogue: [a, b, c]
+    rank: 2
     source: flights
     item: dest
     items_per_user: 2
