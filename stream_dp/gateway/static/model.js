@@ -152,7 +152,7 @@ const LAWS = {'discrete laplace': laplace, 'truncated discrete laplace': laplace
 // Post-processing: 20 equally likely places of the true number. Of keys that were chosen by their noise there are none.
 export function places(release, count) {
   const {noise} = release, law = LAWS[noise?.distribution];
-  if (!law || !single(release) || release.within_95 || count < (noise.largest_count ? 1 : 0)) return null;
+  if (!law || !single(release) || !whole(release) || release.within_95 || count < (noise.largest_count ? 1 : 0)) return null;
   const far = Array.from({length: 10}, (_, k) => law(noise, k));
   return [...far.map(by => count - by), ...far.reverse().map(by => count + by)];
 }

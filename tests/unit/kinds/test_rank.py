@@ -209,8 +209,9 @@ def test_it_has_no_meaning_with_strict_and_with_remember_and_is_not_planned() ->
         tuned(plan(ONLY_PAGES, *ONE_LEVEL), "pages", ["rank=2", "strict={rows: 100}"])
     with pytest.raises(ConfigError, match=r"views\.pages\.rank: all known keys are shown with remember"):
         tuned(plan(ONLY_PAGES), "pages", ["rank=2", "remember={audience: public}"])
+    ranked = plan(ONLY_PAGES, RANKED)
     with pytest.raises(ConfigError, match="without strict and rank"):
-        check_kind(plan(ONLY_PAGES, RANKED).views["pages"])
+        check_kind(ranked.views["pages"], ranked.views)
 
 
 # -- while it runs ----------------------------------------------------------------------------------------------------
