@@ -258,6 +258,8 @@ def _planned(
         kind = plan_kind()
     if view.noise != LAPLACE and isinstance(kind.levels[0], TableLevel):
         raise ConfigError(f"the noise of a {view.kind} with these settings comes from a table; leave it out", "noise")
+    if kind.rank is not None and isinstance(kind.levels[0], TableLevel):
+        raise ConfigError("has no meaning with strict: how to read a count that was ranked is not known", "rank")
     left = view.sharpen
     sharpen = None if left is None else SharpenPlan(left.audience, index[left.level], left.reserve, left.every)
     planned = ViewPlan(

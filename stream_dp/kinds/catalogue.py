@@ -22,7 +22,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
-from stream_dp.kinds.fields import Section
+from stream_dp.kinds.fields import Rank, Section
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, Showing, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
 from stream_dp.kinds.sealing import (
@@ -53,6 +53,7 @@ class CatalogueSettings(Section):
 
     kind: Literal["catalogue"]
     catalogue: ListField
+    rank: Rank | None = None
     strict: Annotated[StrictSettings | None, NOTHING_IS_EMPTY] = None
 
 
@@ -102,8 +103,8 @@ class CataloguePlan(ListedPlan):
         return Explanation(
             shows="a count for every listed value",
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing: no delta, and no key has to "
-            f"stand out. {LEFT_OUT}",
-            seen=["all listed"] * len(self.levels),
+            f"stand out. {LEFT_OUT}{self.ranked_words}",
+            seen=["all listed" if self.rank is None else f"first {self.rank}"] * len(self.levels),
             details=self.list_details,
         )
 
@@ -166,12 +167,12 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
     listed = place["listed"]
     sensitivity = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
     if settings.strict is None:
-        return CataloguePlan(levels=basis.levels(sensitivity), sensitivity=sensitivity, **place)
+        return CataloguePlan(levels=basis.levels(sensitivity), sensitivity=sensitivity, rank=settings.rank, **place)
     if place["made_of"] is not None:
         raise ConfigError("a list that is made of releases is empty at first: leave strict out", "catalogue")
     bits = settings.strict.largest_count.bit_length()
     level = table_level(basis.ladder, sensitivity, count_bits=bits, uniform_bits=UNIFORM_BITS)
-    return StrictCataloguePlan(levels=(level,), sensitivity=sensitivity, table=level.table, **place)
+    return StrictCataloguePlan(levels=(level,), sensitivity=sensitivity, table=level.table, rank=settings.rank, **place)
 
 
 CATALOGUE = Kind("catalogue", CatalogueSettings, plan_catalogue)

@@ -190,11 +190,11 @@ def check_kind(view: ViewPlan, views: Mapping[str, ViewPlan]) -> Showing:
             raise ConfigError(f"view {finds.name} shows a whole list, so use that list here", where)
     if view.pacing != "none":
         raise ConfigError("pacing cannot be planned; use `stream-dp replay`", f"views.{view.name}.pacing")
-    showing = view.kind.showing
+    showing = view.kind.showing if view.kind.rank is None else None
     if showing is None:
         raise ConfigError(
-            f"a {view.kind.name} with these settings cannot be planned: only histogram and catalogue without strict, "
-            "with lists in the file, and topk with mechanism gumbel; use `stream-dp replay`",
+            f"a {view.kind.name} with these settings cannot be planned: only histogram and catalogue without strict "
+            "and rank, with lists in the file, and topk with mechanism gumbel; use `stream-dp replay`",
             f"views.{view.name}.kind",
         )
     return showing

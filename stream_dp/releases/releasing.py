@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from stream_dp.accounting import Cost
@@ -140,7 +142,8 @@ class Releasing:
         """Return what the ledger pays for, and the rows of its reservation; None if it pays for nothing.
 
         That is all levels. If it does not pay for them, the view may say that the finest level of an audience that it
-        pays for goes to all audiences that may have a finer one.
+        pays for goes to all audiences that may have a finer one. If it pays for none, it may pay for the coarsest with
+        fewer keys.
         """
         view, start, levels = offer
         finest_first = sorted(set(levels.values()), reverse=True)
@@ -148,7 +151,22 @@ class Releasing:
             reserved = self._state.accounts.reserve(view, Call(view.name, start), view.cost(most))
             if reserved is not None:
                 return Offer(view, start, {name: min(level, most) for name, level in levels.items()}), reserved
-        return None
+        shorter = self._shorter(offer) if view.falls_back else None
+        return None if shorter is None else self._affordable(Offer(shorter, start, levels))
+
+    def _shorter(self, offer: Offer) -> ViewPlan | None:
+        """Return a view with as many keys as can be paid for at the coarsest level, fewer than all; None if none can.
+
+        How many follows from what was published before (docs/budgets.md, "Pay what you get").
+        """
+        view, start, levels = offer
+        accounts, coarsest = self._state.accounts, min(levels.values())
+        views = [replace(view, kind=kind) for kind in view.kind.shorter]
+        room = accounts.room(view, start)
+        at = bisect_left(
+            views, True, key=lambda one: not accounts.added(one, start, Cost.ZERO, one.cost(coarsest)) <= room
+        )
+        return views[at - 1] if at else None
 
     def _due(self, view: ViewPlan, start: int) -> _Due:
         state = self._state
