@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from stream_dp.records.by_kind import RankedRelease
 from stream_dp.records.history import Seen
 from stream_dp.records.models import ItemCount, Release
 from stream_dp.windows.durations import parse_time
@@ -36,6 +37,11 @@ def state(release: Release | None, *, is_refused: bool) -> str:
     return "empty" if release.is_empty else "sharper" if release.revision > 1 else "released"
 
 
+def absence(release: Release) -> str:
+    """Return the state of a key that a release does not show; unranked: its count may just be smaller."""
+    return "unranked" if isinstance(release, RankedRelease) and release.rank is not None else "hidden"
+
+
 def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
     """Return the table of windows: a row for each count; one with empty numbers for a window or item without.
 
@@ -61,7 +67,7 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
         names = {entry.item for entry in shown}
         for item in items or ([] if shown else [""]):
             if item not in names:
-                yield (*head, item, None, None, None, "hidden" if items else word)
+                yield (*head, item, None, None, None, absence(release) if items else word)
 
 
 def arrow_table(table: Iterable[Row], metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  an extra

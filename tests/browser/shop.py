@@ -59,6 +59,8 @@ VIEWS = {
     "leaders": f'{LADDER}, kind: gap, catalogue: [{PLACES}], k: 3, selection: {{epsilon: "1/5"}}',
     "largest": f'{LADDER}, kind: subset, catalogue: [{PLACES}], k: 3, selection: {{epsilon: "1/5"}}',
     "airlines": f"{LADDER}, kind: catalogue, catalogue: [{PLACES}, NONE]",
+    "ranked": f"{LADDER}, kind: catalogue, catalogue: [{PLACES}, NONE], rank: 3",
+    "first": f"ledger: planes, {KEYS}, rank: 3",
     "gaussian": f"{LADDER}, kind: catalogue, catalogue: [{PLACES}], noise: discrete-gaussian".replace(
         "planes", "pooled"
     ),

@@ -122,6 +122,8 @@ STATES = {
         State("sharper gap", at("leaders", 1), "Dashed: the interval before it became more precise"),
         State("subset", at("largest", 1), "These keys are in no order."),
         State("catalogue", at("airlines", 1), "of a public list."),
+        State("ranked", at("ranked", 1), "Only the 3 keys with the largest noisy counts are shown."),
+        State("ranked histogram", at("first", 1), "Only the 3 keys with the largest noisy counts are shown."),
         State("Gaussian", at("gaussian", 1), "Gaussian"),
         State("running", "public/totals", "A total may be lower than the one before"),
         State("topk", at("busiest", 1), "The order is that of the selection."),

@@ -244,6 +244,32 @@ def test_known_keys_have_two_sides_and_new_ones_are_marked(visit: Open) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("view", ["ranked", "first"])
+def test_a_list_that_shows_its_first_keys_only(visit: Open, view: str) -> None:
+    text = main(visit(at(view, 1)))
+    assert "Only the 3 keys with the largest noisy counts are shown. No other key had a larger one." in text
+    assert "the key on top is there partly because of its noise" in text
+    assert "not in the list" not in text
+    assert "What changed since" not in text
+    assert "all keys together" not in text
+
+
+@pytest.mark.slow
+def test_a_run_of_draws_that_the_budget_ended_is_told(visit: Open) -> None:
+    page = visit(at("busiest", 1))
+    page.route("**/windows?*", lambda route: route.fulfill(json=ended_by_budget(route.fetch().json())))
+    page.reload()
+    page.wait_for_selector("text=The rest of the privacy budget paid for the first 2 of 4 keys.")
+
+
+def ended_by_budget(answer: Any) -> Any:
+    """Windows whose budget paid for two keys."""
+    for window in answer["windows"]:
+        window["record"] |= {"paid": 2, "items": window["record"]["items"][:2]}
+    return answer
+
+
+@pytest.mark.slow
 def test_kinds_and_states_in_words(visit: Open) -> None:
     sharper = main(visit(at("destinations", 0)))
     assert "More precise than before: ±30, was ±60" in sharper
