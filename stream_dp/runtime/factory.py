@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from zlib import crc32
 
 import rocksdict
@@ -226,7 +226,13 @@ def key_reader(source: SourcePlan) -> KeyReader:
 
 def placed_by_user(user: bytes, partitions: int) -> int:
     """The partition of a user in the topic of a source that is re-keyed."""
-    return int(murmur2(user) & 0x7FFFFFFF) % partitions
+    return _hashed(user) % partitions
+
+
+@lru_cache(1 << 16)
+def _hashed(user: bytes) -> int:
+    """Return the hash of a user; who is in one window or view is often in the next, too."""
+    return int(murmur2(user) & 0x7FFFFFFF)
 
 
 def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder:

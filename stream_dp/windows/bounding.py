@@ -99,7 +99,7 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
     )
 
 
-def _bound_tiling(
+def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
     tiling: tuple[int, Shape],
     view: CountedView,
     windows: dict[int, OpenWindow],
@@ -121,25 +121,29 @@ def _bound_tiling(
     out = Bounded(clock_ms, {}, [])
     marks = iter([*watermarks, _NO_MORE])
     mark_at, mark_ms = next(marks)
-    low, high, row = 0, 0, JournalRow(0, [], [])
+    low, since, until, row = 0, 0, 0, JournalRow(0, [], [])
     enters: Enters = everybody
     accepted, alone, tallies = OpenWindow().tables
+    held_by, own_of, add_user, add_item = accepted.get, alone.get, row.users.append, row.items.append
     for name, offset, user, time, item in zip(names, *contributions, strict=True):
         while mark_at < offset:
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
             mark_at, mark_ms = next(marks)
             closed_before = max(first, shape.first_open(clock_ms - grace))
-        if not closed_before <= time <= latest:
-            if (ends is None or time < ends) and (reason := view.out_of_time(time, closed_before, is_oldest=is_oldest)):
-                out.refused.append((name, reason))
-            continue
-        if not low <= time < high:
+            since = max(low, closed_before)
+        if not since <= time < until:
+            if not closed_before <= time <= latest:
+                if ends is None or time < ends:
+                    late = view.out_of_time(time, closed_before, is_oldest=is_oldest)
+                    out.refused += [(name, late)] if late else []
+                continue
             low = shape.start_of(time)
-            high = shape.end(low)
+            since, until = max(low, closed_before), min(shape.end(low), latest + 1)
             accepted, alone, tallies = windows.setdefault(view.bounded_in(low), OpenWindow()).tables
             row = out.added.setdefault(low, JournalRow(0, [], []))
+            held_by, own_of, add_user, add_item = accepted.get, alone.get, row.users.append, row.items.append
             enters = everybody if participation is None else participation.enters(low, number)
-        held, own, reason = accepted.get(user), alone.get(item), ""
+        held, own, reason = held_by(user), own_of(item), ""
         if own is None and domain is not None and item not in domain:
             reason = UNLISTED
         elif held is not None:
@@ -156,8 +160,8 @@ def _bound_tiling(
             tallies.append(0)
         accepted[user] = own if held is None else held + own
         tallies[own[0]] += 1
-        row.users.append(user)
-        row.items.append(item)
+        add_user(user)
+        add_item(item)
     clock_ms = max([clock_ms, *(min(time, now_ms) for _, time in watermarks)])
     return Bounded(clock_ms, {start: row for start, row in out.added.items() if row.users}, out.refused)
 
