@@ -81,7 +81,7 @@ class Row:
     """A key, its noisy count, and the label behind the bar."""
 
     key: str
-    count: int
+    count: int | None
     label: str
 
 
@@ -109,7 +109,8 @@ class Bars:
         width = options.max_width - key_cells - label_cells - 2
         for key, row in zip(keys, self.rows, strict=True):
             name = _fit(key, key_cells) + " "
-            if width < NARROWEST_BAR:  # words before pictures: they go on in the next line rather than be cut
+            # Words before pictures: they go on in the next line rather than be cut.
+            if row.count is None or width < NARROWEST_BAR:
                 yield Text(name + row.label, overflow="fold")
                 continue
             low, high = (_cells(end, self.scale, width) for end in self.interval(row.count))
@@ -129,7 +130,7 @@ def _cells(value: int, scale: int, width: int) -> int:
 
 def full_width(release: Release) -> int:
     """Return the scale at which the longest bar of a release fills its column."""
-    return max((release.interval(entry.count)[1] for entry in release.items), default=1)
+    return max((release.interval(one.count)[1] for one in release.items if one.count is not None), default=1)
 
 
 def rest(release: Release, rows: int) -> str:

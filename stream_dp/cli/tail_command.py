@@ -193,7 +193,9 @@ def record_line(record: AnyRecord) -> str:
     if isinstance(record, Refusal):
         return f"{head}: refused, {record.level.name} would cost {price(record.requested)}; {total}"
     keys = [
-        f"{printable(entry.item)} {entry.count}" + (f" ({remark})" if (remark := record.remark(entry)) else "")
+        printable(entry.item)
+        + ("" if entry.count is None else f" {entry.count}")
+        + (f" ({remark})" if (remark := record.remark(entry)) else "")
         for entry in record.items[:KEYS_IN_A_LINE]
     ]
     more = rest(record, KEYS_IN_A_LINE)
@@ -221,7 +223,8 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
     lines = []
     for entry in release.items[:rows]:
-        label = [count_words(release, entry.count), release.remark(entry), _was(entry.item, before)]
+        words = "" if entry.count is None else count_words(release, entry.count)
+        label = [words, release.remark(entry), _was(entry.item, before)]
         lines.append(Row(entry.item, entry.count, "   ".join(filter(None, label))))
     return Bars(lines, release.interval, full_width(release))
 

@@ -193,6 +193,8 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
         return entry
     entry |= {"level": release.level.name, "revision": release.revision, "edition": release.edition}
     count = _count(release, item)
+    if count is None and release.shows(item):
+        return entry
     if count is None:
         entry["state"] = "hidden"
         return entry | ({"shown_from": release.minimum_count} if isinstance(release, HistogramRelease) else {})

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stream_dp.kinds.bounds import BOUNDS
 from stream_dp.kinds.catalogue import CATALOGUE
 from stream_dp.kinds.gap import GAP
 from stream_dp.kinds.histogram import HISTOGRAM
+from stream_dp.kinds.keys import KEYS
 from stream_dp.kinds.kind import Kind
 from stream_dp.kinds.lookup import LOOKUP
 from stream_dp.kinds.pure_topk import PURE_TOPK
@@ -18,6 +20,6 @@ from stream_dp.kinds.subset import SUBSET
 from stream_dp.kinds.topk import TOPK
 
 KINDS: Mapping[str, Kind] = {
-    kind.name: kind for kind in (CATALOGUE, GAP, HISTOGRAM, LOOKUP, PURE_TOPK, RUNNING, SUBSET, TOPK)
+    kind.name: kind for kind in (BOUNDS, CATALOGUE, GAP, HISTOGRAM, KEYS, LOOKUP, PURE_TOPK, RUNNING, SUBSET, TOPK)
 }
 """By name."""

@@ -227,6 +227,17 @@ class ItemCount(PublicRecord):
     )
 
 
+class ShownKey(PublicRecord):
+    """A key that is shown without a count."""
+
+    item: str = Field(description="The key.")
+
+    @property
+    def count(self) -> None:
+        """None: how many users have it is not published."""
+        return None
+
+
 class Publication(PublicRecord):
     """Fields of every record of a release topic, whatever its kind."""
 
@@ -293,7 +304,7 @@ class Release(Publication):
         "together in the order of the parts, these are the items of the release. It counts when all its parts are "
         "there. Compaction may leave parts of a lower revision, but not all of them."
     )
-    items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
+    items: tuple[ItemCount | ShownKey, ...] = Field(description="Keys and their noisy counts.")
 
     def interval(self, count: int) -> tuple[int, int]:
         """Ends of an interval for the true count of a shown key, by its noisy count.
@@ -309,8 +320,12 @@ class Release(Publication):
         return f"{len(self.items)} shown"
 
     def count_of(self, item: str) -> int | None:
-        """Return the noisy count of a key, None if the release does not show it."""
+        """Return the noisy count of a key, None if the release does not show it, or shows it without one."""
         return next((entry.count for entry in self.items if entry.item == item), None)
+
+    def shows(self, item: str) -> bool:
+        """Return True if a key is shown, with a count or without."""
+        return self.count_of(item) is not None or any(entry.item == item for entry in self.items)
 
     @property
     def is_empty(self) -> bool:
@@ -322,7 +337,7 @@ class Release(Publication):
         """Words for a release without items."""
         return "nothing shown"
 
-    def remark(self, entry: ItemCount) -> str:
+    def remark(self, entry: ItemCount | ShownKey) -> str:
         """Remark of the release on a key beside its count, in a few words; empty unless a kind has one."""
         return ""
 

@@ -16,8 +16,10 @@ Row = tuple[str, str, int, str, str, int | None, int | None, int | None, str]
 """A value for each column; times as RFC 3339 text."""
 
 
-def interval(release: Release, count: int) -> tuple[int, int]:
-    """Return the 95 % interval of a noisy count, cut at 0."""
+def interval(release: Release, count: int | None) -> tuple[int, int] | None:
+    """Return the 95 % interval of a noisy count, cut at 0; None of a key that is shown without one."""
+    if count is None:
+        return None
     low, high = release.interval(count)
     return max(0, low), max(0, high)
 
@@ -54,14 +56,11 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
             for item in items or [""]:
                 yield (*head, item, None, None, None, word)
             continue
-        counts = {item: release.count_of(item) for item in items} or {one.item: one.count for one in release.items}
-        shown = [(item, count) for item, count in counts.items() if count is not None]
-        for item, count in shown:
-            yield (*head, item, count, *interval(release, count), word)
-        names = {item for item, _ in shown}
-        for item in items or ([] if shown else [""]):
-            if item not in names:
-                yield (*head, item, None, None, None, "hidden" if items else word)
+        counts = {entry.item: entry.count for entry in release.items}
+        counts |= {item: release.count_of(item) for item in items}
+        for item in dict.fromkeys(items) or counts or [""]:
+            ends = interval(release, count := counts.get(item)) or (None, None)
+            yield (*head, item, count, *ends, word if not items or release.shows(item) else "hidden")
 
 
 def arrow_table(table: Iterable[Row], metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  an extra

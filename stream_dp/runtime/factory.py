@@ -253,6 +253,8 @@ def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) ->
         has_lists=view.has_lists,
         until_ms=view.until_ms,
         origin_ms=origin_ms,
+        weights=view.kind.weights,
+        degrees=view.kind.degrees,
         participation=(
             None
             if view.windows_per_user is None

@@ -18,8 +18,9 @@ export function fromAnswer(data) {
   return one;
 }
 
-// The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known.
+// The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known. `bare`: it has no count.
 export function interval(release, count, ends) {
+  if (count === undefined) return {low: null, high: null, open: true, none: false, bare: true};
   const half = release.noise_interval_95;
   const open = release.two_sided_from !== undefined && count < release.two_sided_from;
   const [low, high] = ends ?? [open ? 1 : count - half, count + half];
