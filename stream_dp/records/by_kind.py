@@ -324,8 +324,8 @@ class BoundsRelease(Release):
     def extent(self) -> str:
         """The first bin whose bound leaves out little."""
         fits = next((one.item for one in self.items if one.left_out is not None and one.left_out <= LITTLE), "")
-        words = f"the bound of bin {fits} leaves out at most" if fits else "all bounds leave out more than"
-        return f"{words} {LITTLE} % of items"
+        words = f"a bound at the end of bin {fits} leaves out about" if fits else "every bound leaves out more than"
+        return f"{words} {LITTLE} % of items" + (" or less" if fits else "")
 
 
 RELEASES: Mapping[str, type[Release]] = {
