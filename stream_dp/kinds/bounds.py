@@ -1,4 +1,4 @@
-"""The kind `bounds`: how many users have 1, 2, 3 to 5, ... items in a window, to choose `items_per_user` by.
+"""The kind `bounds`: numbers of users who have 1, 2, 3 to 5, ... items in a window, to choose `items_per_user` by.
 
 The bins are public and each user is in one of them, so one user moves one count by one: the bounds of a user need no
 threshold, no delta and little noise. What a bound on the items of a user leaves out follows from the bins at no cost.
@@ -27,7 +27,7 @@ from stream_dp.records.by_kind import BinCount
 
 
 class BoundsSettings(Section):
-    """How many users have 1, 2, ... items."""
+    """Numbers of users who have 1, 2, ... items."""
 
     kind: Literal["bounds"]
     grid: Annotated[
@@ -84,8 +84,8 @@ class BoundsPlan(CataloguePlan):
         """
         return Explanation(
             shows="how many users have how many values",
-            keys=f"The bins are {', '.join(degree_bins(self.grid))}. They are public, and a user is in one of them. So "
-            "there is no delta, and noise is that of one value of a user. Releases say what bounds leave out.",
+            keys=f"The bins are {', '.join(degree_bins(self.grid))}. They are public, and a user is in one of them, so "
+            "there is no delta. Releases say what each bound on the values of a user would leave out.",
             seen=["all bins"] * len(self.levels),
             details={"grid": list(self.grid)},
         )

@@ -123,7 +123,7 @@ class KindPlan(ABC):
 
     @property
     def moves(self) -> str:
-        """What one user moves, in words; empty: `sensitivity` counts, each by one."""
+        """Words for what one user moves; empty: `sensitivity` counts, each by one."""
         return ""
 
     @property

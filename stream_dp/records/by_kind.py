@@ -283,10 +283,10 @@ class KeysRelease(Release):
 
     title: ClassVar = "Release of keys without counts"
     kind: Literal["keys"] = Field(description="Which keys exist, without counts.")
-    parts: int = Field(
+    vote_parts: int = Field(
         ge=1,
-        description="Parts of a user's vote. A user with d keys gives each floor(parts / d); with discrete gaussian "
-        "noise floor(parts / sqrt(d)). `noise` is of sums of parts, and `noise_interval_95` of sums of votes.",
+        description="Parts of a user's vote, v. A user with d keys gives each floor(v / d); with discrete gaussian "
+        "noise floor(v / sqrt(d)). `noise` is of sums of parts, and `noise_interval_95` of sums of votes.",
     )
     minimum_parts: int = Field(ge=1, description="Keys with a smaller noisy sum of parts are not shown.")
     items: tuple[ShownKey, ...] = Field(description="The keys shown, in their own order, which means nothing.")
@@ -309,7 +309,7 @@ class BinCount(ItemCount):
 
 
 class BoundsRelease(Release):
-    """How many users have how many items."""
+    """Numbers of users by their number of items."""
 
     title: ClassVar = "Release of the numbers of items of users"
     kind: Literal["bounds"] = Field(description="How many users have 1, 2, ... items.")

@@ -106,7 +106,7 @@ class CountedView:
     participation: ParticipationBound | None = None
     """Bound on the windows of a period that a user is counted in; None: there is none."""
     weights: Sequence[int] = ()
-    """What a user with 1, 2, ... items in a window adds to each of them; empty: 1."""
+    """By the number of a user's items in a window, from 1 on, what the user adds to each of them; empty: 1."""
     degrees: Sequence[str] = ()
     """The one key that a user with 1, 2, ... items in a window adds 1 to, in place of the items; empty: none."""
 

@@ -15,8 +15,8 @@ from stream_dp.cli.tail_command import record_line
 from stream_dp.config.explanation import describe
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import system_entropy
-from stream_dp.kinds.keys import KeysPlan, minimum_parts
 from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel, gaussian_levels, noise_levels, table_rho
+from stream_dp.kinds.votes import KeysPlan, minimum_parts
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.records.by_kind import KeysRelease
 from stream_dp.records.codec import encode
@@ -215,7 +215,7 @@ def released() -> KeysRelease:
 def test_a_record_has_keys_and_no_number_of_anybody() -> None:
     record = released()
     assert json.loads(encode(record))["items"] == [{"item": "cart"}, {"item": "home"}]
-    assert (record.parts, record.noise_interval_95) == (840, 2), "of votes"
+    assert (record.vote_parts, record.noise_interval_95) == (840, 2), "of votes"
     assert "; cart, home; " in record_line(record)
     assert record.count_of("home") is None
     assert (record.shows("home"), record.shows("rare")) == (True, False)

@@ -1,4 +1,4 @@
-"""The kind `keys`: which keys exist, without counts; for lists that other views count.
+"""The kind `keys`: the keys that enough users have, without counts; for lists that other views count.
 
 Every user has one vote, shared evenly over their keys: with d keys, each gets 1/d of it (with Gaussian noise the root
 of that). So a user's keys together move the sums by one vote, however many they are, and `items_per_user` may be
@@ -31,7 +31,7 @@ DISPLAY_DIGITS = 3
 
 
 class KeysSettings(Section):
-    """Which keys exist, without counts."""
+    """Keys of unknown ones that enough users have, without counts."""
 
     kind: Literal["keys"]
     delta: DiscoveryDelta
@@ -79,7 +79,7 @@ class KeysPlan(KindPlan):
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys, and from how many votes on they are shown."""
         return {
-            "parts": self.weights[0],
+            "vote_parts": self.weights[0],
             "minimum_parts": self.minimum,
             "items": tuple(ShownKey(item=item) for item in table.items),
         }
@@ -87,8 +87,7 @@ class KeysPlan(KindPlan):
     def explain(self, keys_at_worst: str) -> Explanation:
         """Delta, and from how many votes on keys are shown.
 
-        Details: `delta`, what one window adds to delta; `parts` of a vote; `minimum_parts`: the smallest noisy sum of
-        parts that is shown; `shown_from`: the same in votes, rounded up.
+        Details: `delta`, what one window adds to delta; `vote_parts` of a vote; `minimum_parts` of a shown key.
         """
         delta, votes = Amount.up(self.delta), decimal_up(Fraction(self.minimum, self.weights[0]), DISPLAY_DIGITS)
         return Explanation(
@@ -96,12 +95,7 @@ class KeysPlan(KindPlan):
             keys="Every user has one vote, shared evenly over their keys; a key is shown from "
             f"{votes} noisy votes on. Showing keys nobody named before costs delta {delta.decimal} a window.",
             seen=[f"from {votes} votes"],
-            details={
-                "delta": delta,
-                "parts": self.weights[0],
-                "minimum_parts": self.minimum,
-                "shown_from": votes,
-            },
+            details={"delta": delta, "vote_parts": self.weights[0], "minimum_parts": self.minimum},
         )
 
 
@@ -132,18 +126,17 @@ def plan_keys(settings: KeysSettings, basis: ViewBasis) -> KeysPlan:
     if others:
         words = f"must have one level, not {len(basis.ladder)}: later releases cannot make this noise finer"
         raise ConfigError([Fault("ladder", words)])
-    parts, items, delta = min(MOST_PARTS, int(epsilon / COARSEST)), basis.items_per_user, settings.delta
-    if basis.gaussian:
-        weights = tuple(isqrt(parts**2 // d) for d in range(1, items + 1))
-    else:
-        weights = tuple(parts // d for d in range(1, items + 1))
+    parts, items, delta = min(MOST_PARTS, int(Fraction(epsilon, COARSEST))), basis.items_per_user, settings.delta
+    weights = tuple(isqrt(parts**2 // d) if basis.gaussian else parts // d for d in range(1, items + 1))
     if not weights[-1]:
         words = f"level {name!r} has epsilon {epsilon}: then a vote has {parts} parts, too few for {items} items"
         raise ConfigError([Fault("items_per_user", words)])
     (level,) = basis.levels(parts)
+    a = noise_parameter(level.threshold) if not basis.gaussian else Fraction(1)
     for d, weight in enumerate(weights, start=1):
-        # What a key that only one user has may cost when it is hidden: -ln(1 - p) <= p / (1 - p), p = delta / d.
-        paid = Fraction(weight**2, 2 * level.variance) if basis.gaussian else _least_loss(level, weight)
+        # A hidden key of one user alone costs -ln(1 - p) in place of its move, p = delta / d. Of Gaussian noise that is
+        # at most p / (1 - p); of Laplace noise 1 / (1 - p) <= (1/a)^w suffices, and (1/a)^w - 1 >= w (1/a - 1).
+        paid = Fraction(weight**2, 2 * level.variance) if basis.gaussian else Fraction(weight * (1 - a), a)
         if Fraction(delta, d - delta) > paid:
             raise ConfigError([Fault("delta", f"is too large beside epsilon {epsilon}: spend less, or more epsilon")])
     rho = table_rho(epsilon)
@@ -156,12 +149,6 @@ def plan_keys(settings: KeysSettings, basis: ViewBasis) -> KeysPlan:
     )
     minimum = minimum_parts(level, weights, delta)
     return KeysPlan(levels=(level,), sensitivity=1, weights=weights, delta=delta, minimum=minimum)
-
-
-def _least_loss(level: NoiseLevel, weight: int) -> Fraction:
-    """Return a number whose p / (1 - p) is below the loss of a move by a weight: (1/a)^w - 1 >= w (1/a - 1)."""
-    a = noise_parameter(level.threshold)
-    return weight * (1 / a - 1)
 
 
 KEYS = Kind("keys", KeysSettings, plan_keys)
