@@ -60,7 +60,8 @@ def answer(records: list[Json]) -> Json:
     shown = newest or refused[-1]
     made: Json = {"position": f"{TOPIC}-7", "released": format_time(shown["released"]), "before": None}
     made["record"] = {name: value for name, value in shown.items() if name != "released"}
-    made["intervals"] = [ends(shown, item["count"]) for item in shown["items"]] if newest else None
+    counts = [item.get("count") for item in shown["items"]]
+    made["intervals"] = [None if one is None else ends(shown, one) for one in counts] if newest else None
     if len(releases) > 1:
         old = releases[-2]
         intervals = {item["item"]: ends(old, item["count"]) for item in old["items"]}

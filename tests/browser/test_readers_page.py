@@ -323,3 +323,30 @@ def test_no_inline_code_and_no_parsing_of_html() -> None:
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3\.org/2000/svg)", text
         ), file.name
     assert not re.search(r"<style|style=|<script>|\son\w+=", (STATIC / "index.html").read_text())
+
+
+def test_keys_without_counts_are_listed_and_followed_as_shown_or_hidden(visit: Open, double: Double) -> None:
+    view = double.views["public"]["carriers"]
+    view |= {"kind": "keys", "records": [one for one in view["records"] if one["revision"] == 1]}
+    for at, one in enumerate(view["records"]):
+        one |= {"kind": "keys", "items": [{"item": "AA"}, *([{"item": "rare"}] if at % 2 else [])]}
+    page = visit("public/carriers?item=rare")
+    page.click("#as-table summary")
+    text = main(page)
+    assert re.search(r"Keys, without counts: \d", text)
+    assert "shown" in text
+    assert "hidden" in text
+    assert not re.search(r"Each count|NaN|undefined|null", text)
+    assert page.title() != "broken"
+
+
+def test_bins_of_users_say_what_a_bound_leaves_out(visit: Open, double: Double) -> None:
+    view = double.views["public"]["carriers"]
+    view["kind"] = "bounds"
+    bins = [{"item": "1", "count": 400, "left_out": 30, "left_out_95": [25, 36]}, {"item": "more than 1", "count": 90}]
+    for one in view["records"]:
+        one |= {"kind": "bounds", "items": bins}
+    text = main(visit("public/carriers"))
+    assert "How many" in text
+    assert text.count("leaves out 25 to 36 %") == 1
+    assert "NaN" not in text

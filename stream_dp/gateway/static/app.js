@@ -174,6 +174,7 @@ function side() {
   const says = view => {
     if (!view.newest) return 'no window yet';
     const until = `to ${day(end(view.newest) - 1)}`;
+    if (view.kind === 'keys') return until;
     return view.noise_interval_95 === null || view.noise_interval_95 === undefined ? `${until}, not released` : `${until}, each count ±${num(view.noise_interval_95)}`;
   };
   return h('nav', {class: 'side', id: 'views', 'aria-label': 'Views'}, h('ul', {}, mine().map(view => h('li', {},

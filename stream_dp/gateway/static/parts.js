@@ -96,18 +96,18 @@ export function bars(one, {item, unit, all, go, moved}) {
         h('div', {class: 'name'}, ranked && h('span', {class: 'muted'}, `${row.rank}. `),
           button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)})),
         lane(row, {old, pc, limit, grid, from: moved?.get(row.item)}),
-        h('div', {class: 'range'}, words(row.interval), h('span', {class: 'sr'}, ` ${unit}`, old && `; before: ${words(old)}`)),
-        row.left_out_95 && muted(`A bound of so many keys leaves out ${row.left_out_95.join(' to ')} % of all.`));
+        h('div', {class: 'range'}, words(row.interval), h('span', {class: 'sr'}, ` ${unit}`, old && `; before: ${words(old)}`)));
     }), h('li', {class: 'axis', 'aria-hidden': 'true'}, h('div'), h('div', {class: 'lane'},
       grid.map((t, k) => h('span', {class: k === 0 && 'first', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
     wrong.length > 0 && h('p', {class: 'note warn'}, h('strong', {}, list(wrong)), ': The earlier interval missed. About 1 of 20 does; the new one replaces it.'),
     muted(order(one)),
+    rows.filter(row => row.left_out_95).map(row => muted(`A bound at the end of bin ${row.item} leaves out ${row.left_out_95.join(' to ')} % of the keys of all.`)),
     one.rows.length > rows.length && button(`Show ${one.rows.length - rows.length} more`, () => go({all: true}), {id: 'more'}),
     release.kind === 'topk' && !release.complete && h('p', {class: 'note'}, `The list ended after ${release.items.length} of ${release.k}: the next ones are too close to tell apart.`),
     release.kind === 'running' && muted('These are totals since the window began. A total may be lower than the one before: each has noise of its own.'));
 }
 
-export const names = (one, {item, go}) => card(`${one.rows.length} keys, without counts`, h('ul', {}, one.rows.map((row, k) => h('li', {class: row.item === item && 'chosen'},
+export const names = (one, {item, go}) => card(`Keys, without counts: ${one.rows.length}`, h('ul', {}, one.rows.map((row, k) => h('li', {class: row.item === item && 'chosen'},
   button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)})))));
 
 function order({release, rows}) {
