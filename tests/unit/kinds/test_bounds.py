@@ -113,12 +113,16 @@ def test_a_record_says_what_each_bound_leaves_out() -> None:
     assert decode(encode(record)) == record
     assert [one.item for one in record.items] == BINS
     assert "left_out" not in json.loads(encode(record))["items"][-1]
+    counts, a = [one.count for one in record.items], noise_parameter(plan_with().levels[0].threshold)
+    reach = interval(a, 1 - Fraction(1, 20 * len(BINS)))  # all bins together
     for one, bound in zip(record.items, GRID, strict=False):
         assert one.left_out_95 is not None
         assert one.left_out is not None
         low, high = one.left_out_95
         assert low <= 100 * exact_share(USERS, bound) <= high
         assert low <= one.left_out <= high
+        assert low == 100 * left_out(counts, GRID, bound, -reach) // 1
+        assert high == -(-100 * left_out(counts, GRID, bound, reach) // 1)
     assert record.extent() == "a bound at the end of bin 11-20 leaves out about 5 % of items or less"
     assert "this bound leaves out" in record_line(record)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from math import exp, isqrt, log, prod
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from stream_dp.accounting import Cost
 from stream_dp.cli.tail_command import record_line
 from stream_dp.config.explanation import describe
 from stream_dp.errors import ConfigError
-from stream_dp.exact.bits import system_entropy
+from stream_dp.gateway.api import _entry
 from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel, gaussian_levels, noise_levels, table_rho
 from stream_dp.kinds.votes import KeysPlan, minimum_parts
 from stream_dp.lossless.levels import noise_parameter
@@ -205,7 +207,7 @@ def test_windows_of_panes_are_refused(window: str) -> None:
 
 
 def released() -> KeysRelease:
-    desk = Desk(CASE.plan(), entropy=system_entropy)
+    desk = Desk(CASE.plan())  # noise is keyed: a run repeats
     desk.give(VIEW, 0, CASE.of({"home": 90, "cart": 80, "rare": 1}))
     record = desk.record(VIEW, "public", 0)
     assert isinstance(record, KeysRelease)
@@ -237,6 +239,13 @@ def test_tables_say_which_keys_are_shown() -> None:
         ("home", None, None, None, "released"),
         ("rare", None, None, None, "hidden"),
     ]
+
+
+def test_a_series_of_the_gateway_says_released_or_hidden() -> None:
+    cell: Any = SimpleNamespace(window=(0, 1000), state="released", refused=None)
+    for item, state in (("home", "released"), ("rare", "hidden")):
+        entry = _entry(cell, released(), item)
+        assert (entry["state"], "count" in entry, "interval" in entry) == (state, False, False)
 
 
 def test_the_protection_is_told_in_votes() -> None:
