@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
 
 from stream_dp.records.models import Release
 from stream_dp.testing import Application, Event, Watermark
@@ -32,6 +34,13 @@ COUNTED = (
 """,
 )
 
+WITHOUT_COUNTS = (
+    ("    kind: histogram\n", "    kind: keys\n    audiences: [public]\n"),
+    ("ladders:\n", 'ladders:\n  one: [{level: overview, epsilon: "1"}]\n'),
+    ('"1e-4"\n    ledger: visitors\n    ladder: standard\n', '"1e-4"\n    ledger: visitors\n    ladder: one\n'),
+)
+"""The view that finds the keys shows them without counts."""
+
 
 def minute(start: int, at: int) -> list[Event | Watermark]:
     """Many read /often all the time, and /late from the fourth minute on; three users read /rare."""
@@ -41,9 +50,12 @@ def minute(start: int, at: int) -> list[Event | Watermark]:
     return [*crowd, *few, Watermark(start + (at + 1) * MINUTE + 10_000)]
 
 
-async def test_keys_that_were_shown_are_counted_and_others_are_not(launch: Launch) -> None:
+@pytest.mark.parametrize("finds_by", [(), WITHOUT_COUNTS], ids=["histogram", "keys"])
+async def test_keys_that_were_shown_are_counted_and_others_are_not(
+    launch: Launch, finds_by: Sequence[tuple[str, str]]
+) -> None:
     """The first view finds keys in windows of two minutes, the second counts them every minute without a delta."""
-    app = await launch(LONGER, COUNTED)
+    app = await launch(LONGER, *finds_by, COUNTED)
     finds, counts = (next(name for name in app.plan.views if name.endswith(end)) for end in ("-pages", "-counted"))
     start, (topic,) = start_of(app.plan.views[finds]), app.plan.views[counts].kind.topics
     await app.start()
