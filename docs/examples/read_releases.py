@@ -27,7 +27,7 @@ async def main(address: str, view: str, audience: str = "", application: str = "
             continue
         counts = []
         for entry in record.items[:5]:
-            low, high = record.interval(entry.count)
+            low, high = record.interval(entry)
             counts.append(f"{entry.item} {max(0, low)} to {max(0, high)}")
         print(record.window.start, f"revision {record.revision}:", ", ".join(counts) or "nothing", flush=True)
 

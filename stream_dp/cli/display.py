@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.exact.rationals import decimal_up
-from stream_dp.records.models import Amount, PrivacyCost, Release
+from stream_dp.records.models import Amount, ItemCount, PrivacyCost, Release
 
 NOT_SHOWN = "not shown"
 STYLE = "cyan"
@@ -78,10 +78,10 @@ def price(cost: PrivacyCost) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A key, its noisy count, and the label behind the bar."""
+    """A key, the 95 % interval of its noisy count, and the label behind the bar."""
 
     key: str
-    count: int | None
+    interval: tuple[int, int] | None
     label: str
 
 
@@ -91,12 +91,10 @@ class Bars:
 
     Attributes:
         rows: one line each.
-        interval: ends of the interval of a noisy count.
         scale: the number at full width.
     """
 
     rows: Sequence[Row]
-    interval: Callable[[int], tuple[int, int]]
     scale: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -110,10 +108,10 @@ class Bars:
         for key, row in zip(keys, self.rows, strict=True):
             name = _fit(key, key_cells) + " "
             # Words before pictures: they go on in the next line rather than be cut.
-            if row.count is None or width < NARROWEST_BAR:
+            if row.interval is None or width < NARROWEST_BAR:
                 yield Text(name + row.label, overflow="fold")
                 continue
-            low, high = (_cells(end, self.scale, width) for end in self.interval(row.count))
+            low, high = (_cells(end, self.scale, width) for end in row.interval)
             yield Segment(name)
             yield Segment(SOLID * low, solid)
             yield Segment(WHISKER * (high - low), solid + dim)
@@ -130,7 +128,7 @@ def _cells(value: int, scale: int, width: int) -> int:
 
 def full_width(release: Release) -> int:
     """Return the scale at which the longest bar of a release fills its column."""
-    return max((release.interval(one.count)[1] for one in release.items if one.count is not None), default=1)
+    return max((release.interval(one)[1] for one in release.items if isinstance(one, ItemCount)), default=1)
 
 
 def rest(release: Release, rows: int) -> str:
@@ -139,9 +137,9 @@ def rest(release: Release, rows: int) -> str:
     return f"and {more} more" if more > 0 else ""
 
 
-def count_words(release: Release, count: int) -> str:
+def count_words(release: Release, entry: ItemCount) -> str:
     """Return a noisy count and its 95 % interval: "62 ±9", or "45 (1 to 54)" if that has no lower end."""
-    low, high = release.interval(count)
+    count, (low, high) = entry.count, release.interval(entry)
     return f"{count} ±{high - count}" if high - count == count - low else f"{count} ({low} to {high})"
 
 

@@ -58,6 +58,7 @@ MANY_WINDOWS = 12
     type=click.IntRange(1),
     help="Windows of the period that a user counts in; each may then cost more. [default: all]",
 )
+@click.option("--one-level", is_flag=True, help="The same noise for all readers: keys of fewer users are shown.")
 @click.option("--yes", is_flag=True, help="Ask nothing: take what is guessed.")
 def init(events: Path | None, topic: str | None, broker: str, out: Path | None, **given: Any) -> None:  # noqa: ANN401
     """Write a first configuration from a file of EVENTS (.csv, .jsonl, .parquet), or from a topic.
@@ -155,6 +156,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         windows_per_user=given["windows_per_user"],
+        one_level=given["one_level"],
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),
         items_per_user=ask(
             "items_per_user",

@@ -37,7 +37,7 @@ from stream_dp.operations import check_topic, named
 from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, outline, parse
 from stream_dp.records.codec import schema as json_schema
 from stream_dp.records.history import History, Joiner, Seen
-from stream_dp.records.models import Refusal, Release
+from stream_dp.records.models import ItemCount, Refusal, Release
 from stream_dp.records.view_record import ViewRecord
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
@@ -223,18 +223,20 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
     lines = []
     for entry in release.items[:rows]:
-        words = "" if entry.count is None else count_words(release, entry.count)
+        ends, words = None, ""
+        if isinstance(entry, ItemCount):
+            ends, words = release.interval(entry), count_words(release, entry)
         label = [words, release.remark(entry), _was(entry.item, before)]
-        lines.append(Row(entry.item, entry.count, "   ".join(filter(None, label))))
-    return Bars(lines, release.interval, full_width(release))
+        lines.append(Row(entry.item, ends, "   ".join(filter(None, label))))
+    return Bars(lines, full_width(release))
 
 
 def _was(key: str, before: Release | None) -> str:
     """Return the count of a key in the replaced release."""
     if before is None:
         return ""
-    count = before.count_of(key)
-    return f"{NOT_SHOWN} before" if count is None else f"was {count_words(before, count)}"
+    entry = before.entry(key)
+    return f"{NOT_SHOWN} before" if entry is None else f"was {count_words(before, entry)}"
 
 
 def _replaced(release: Release, before: Release | None) -> Text:
@@ -315,8 +317,9 @@ def lookup(file: Path, view: str, audience: str, keys: Sequence[str], *, as_json
         return release
 
     _, release = run_effective(file, find)
-    counts = {key: release.count_of(key) for key in dict.fromkeys(keys)}
-    ends = {key: None if count is None else release.interval(count) for key, count in counts.items()}
+    entries = {key: release.entry(key) for key in dict.fromkeys(keys)}
+    counts = {key: None if entry is None else entry.count for key, entry in entries.items()}
+    ends = {key: None if entry is None else release.interval(entry) for key, entry in entries.items()}
     if as_json:
         found = [{"item": key, "count": count, "interval": ends[key]} for key, count in counts.items()]
         click.echo(json.dumps({"window": release.window.model_dump(), "revision": release.revision, "items": found}))
@@ -324,9 +327,8 @@ def lookup(file: Path, view: str, audience: str, keys: Sequence[str], *, as_json
     table = Table("key", "count", "95 % interval", box=None, header_style="dim")
     for key, count in counts.items():
         least, most = ends[key] or (0, 0)
-        table.add_row(
-            printable(key), *(["not shown", ""] if count is None else [f"{count:,}", f"{least:,} to {most:,}"])
-        )
+        words = ["shown" if release.shows(key) else NOT_SHOWN, ""]
+        table.add_row(printable(key), *(words if count is None else [f"{count:,}", f"{least:,} to {most:,}"]))
     console = Console(highlight=False)
     console.print(
         f"{moment(release.window.start_ms)} to {moment(release.window.end_ms)}: {level_words(release)}", style="dim"

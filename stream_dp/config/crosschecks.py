@@ -105,7 +105,11 @@ def list_faults(sections: Sections, path: str, view: str, kind: KindPlan) -> Ite
 def _made_of_faults(sections: Sections, path: str, view: str, made_of: ReleaseSettings) -> Iterator[Fault]:
     other, where = sections.views.get(made_of.view), f"{path}.catalogue"
     names = sections.names("views") or ()
-    if made_of.view not in names:
+    if other is not None and made_of.view == view and getattr(other, "remember", None) is not None:
+        if made_of.audience not in (known := readers(sections, other)):
+            words = f"audience {made_of.audience!r} does not read this view; {', '.join(known)} do"
+            yield Fault(f"{path}.remember", words)
+    elif made_of.view not in names:
         yield Fault(where, f"no view is named {made_of.view!r}; {unknown(made_of.view, names)}")
     elif made_of.view == view:
         yield Fault(where, "a view has no list of its own keys; take a histogram, and name that")

@@ -20,6 +20,7 @@ from stream_dp.config.access import AnyBrokerConfig, AnyRegistryConfig
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic, must
 from stream_dp.kinds.kind import Kind
+from stream_dp.kinds.sealing import LAPLACE, LAWS
 from stream_dp.windows.durations import (
     DAY_MS,
     CalendarUnit,
@@ -40,7 +41,6 @@ PREFIX_LENGTH = 49
 """With it the longest topic that is made of four names has the 249 characters that Kafka takes."""
 _PREFIX = re.compile(rf"([A-Za-z0-9._-]{{0,{PREFIX_LENGTH - 1}}}[._])?")
 _NAME = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
-LAPLACE, GAUSSIAN = "discrete-laplace", "discrete-gaussian"
 _OTHER_NOISE = {
     **dict.fromkeys(
         ("gaussian", "laplace", "exponential"),
@@ -111,10 +111,10 @@ def check_name(value: str) -> str:
 
 
 def _noise(value: object) -> str:
-    if value in (LAPLACE, GAUSSIAN):
+    if str(value) in LAWS:
         return str(value)
     why = _OTHER_NOISE.get(str(value))
-    raise ValueError(f"{f'{value} noise {why}' if why else 'no such noise'}; write {LAPLACE} or {GAUSSIAN}")
+    raise ValueError(f"{f'{value} noise {why}' if why else 'no such noise'}; write {' or '.join(LAWS)}")
 
 
 def is_duration(field: FieldInfo) -> bool:

@@ -29,7 +29,7 @@ from stream_dp.config.crosschecks import (
     unlock_faults,
     unlocks_of,
 )
-from stream_dp.config.file_schema import GAUSSIAN, LedgerConfig, SourceConfig, ViewConfig
+from stream_dp.config.file_schema import LedgerConfig, SourceConfig, ViewConfig
 from stream_dp.config.loading import Sections, in_file_order, read_config, read_data
 from stream_dp.config.plan import (
     FINGERPRINT_BYTES,
@@ -52,8 +52,10 @@ from stream_dp.kinds.kind import KindPlan, ViewBasis
 from stream_dp.kinds.sealing import (
     COARSEST,
     FINEST,
+    GAUSSIAN,
     GAUSSIAN_FINEST,
-    GaussianLevel,
+    LAPLACE,
+    TRUNCATED,
     TableLevel,
     noise_levels,
     table_rho,
@@ -221,14 +223,21 @@ def _planned(
             view.items_per_user,
             folder,
             window.shape.totals,
-            gaussian=view.noise == GAUSSIAN,
+            noise=view.noise,
             application=sections.id or "",
+            view=name,
         )
         return KINDS[view.kind].plan(view, basis)
 
     if view.noise == GAUSSIAN and ledger.pool is None:
         raise ConfigError(
             f"discrete Gaussian noise has no pure epsilon; give ledger {ledger.name!r} a pool (zcdp)", path="noise"
+        )
+    if view.noise == TRUNCATED and ledger.pool is not None:
+        raise ConfigError(
+            f"{TRUNCATED} noise is for a ledger without a pool (zcdp); {ledger.name!r} has one: take {GAUSSIAN}, "
+            "which shows keys of fewer users there",
+            path="noise",
         )
 
     steps = {name: unlocks_of(sections, view, name) for name in names}
@@ -244,7 +253,7 @@ def _planned(
         kind = plan_kind(affords)
     else:
         kind = plan_kind()
-    if view.noise == GAUSSIAN and not isinstance(kind.levels[0], GaussianLevel):
+    if view.noise != LAPLACE and isinstance(kind.levels[0], TableLevel):
         raise ConfigError(f"the noise of a {view.kind} with these settings comes from a table; leave it out", "noise")
     left = view.sharpen
     sharpen = None if left is None else SharpenPlan(left.audience, index[left.level], left.reserve, left.every)

@@ -192,13 +192,13 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
             entry |= {"reason": refused.reason, "asked": asked}
         return entry
     entry |= {"level": release.level.name, "revision": release.revision, "edition": release.edition}
-    count = _count(release, item)
-    if count is None and release.shows(item):
+    found = release.entry(item)
+    if found is None and release.shows(item):
         return entry
-    if count is None:
+    if found is None:
         entry["state"] = "hidden"
         return entry | ({"shown_from": release.minimum_count} if isinstance(release, HistogramRelease) else {})
-    return entry | {"count": count, "interval": interval(release, count)}
+    return entry | {"count": found.count, "interval": interval(release, found)}
 
 
 def _count(release: Release | None, item: str) -> int | None:
@@ -248,9 +248,10 @@ def _differences(read: _Read, item: str) -> list[dict[str, Any] | None]:
 
 def _two_sided(release: Release | None, item: str) -> int | None:
     """Return the count of an item that is read two-sided."""
-    count = _count(release, item)
-    is_near = isinstance(release, HistogramRelease) and count is not None and count < release.two_sided_from
-    return None if is_near else count
+    found = None if release is None else release.entry(item)
+    if found is None or (isinstance(release, HistogramRelease) and not release.is_two_sided(found)):
+        return None
+    return found.count
 
 
 def _half_width(release: Release, together: int) -> int:

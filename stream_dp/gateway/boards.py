@@ -170,7 +170,7 @@ class BoardWindow:
         intervals = None
         if release is not None:
             read = _release(release)
-            intervals = [interval(read, entry.count) for entry in read.items]
+            intervals = [interval(read, entry) for entry in read.items]
         return b'%s,"record":%s,"intervals":%s,"before":%s,"refusal":%s}' % (
             compact(self._head(topic, state))[:-1],
             release or b"null",
@@ -191,7 +191,7 @@ def _summary(release: Release) -> dict[str, Any]:
         "revision": release.revision,
         "level": release.level.name,
         "noise_interval_95": release.noise_interval_95,
-        "intervals": {entry.item: interval(release, entry.count) for entry in release.items},
+        "intervals": {entry.item: interval(release, entry) for entry in release.items},
     }
 
 

@@ -16,6 +16,8 @@ from stream_dp.gateway.streams import TRANSPORT
 LARGEST_HEAD = 16 << 10
 REQUEST_SECONDS, IDLE_SECONDS = 10, 30
 MOST_CONNECTIONS = 4000
+STALLED_MS = 12_000
+"""After this time without room at the client, the kernel ends a connection, whatever its buffers hold."""
 END_SECONDS = 3
 
 
@@ -28,6 +30,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
         self._wait()
 
     def data_received(self, data: bytes) -> None:

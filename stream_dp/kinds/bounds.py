@@ -20,7 +20,7 @@ from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.fields import Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ViewBasis
 from stream_dp.kinds.public_lists import KeyList
-from stream_dp.kinds.sealing import CONFIDENCE, SealedTable
+from stream_dp.kinds.sealing import CONFIDENCE, GAUSSIAN, SealedTable
 from stream_dp.lossless.discrete_laplace import interval
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.records.by_kind import BinCount
@@ -133,7 +133,7 @@ def plan_bounds(settings: BoundsSettings, basis: ViewBasis) -> BoundsPlan:
     if basis.items_per_user != grid[-1] + 1:
         words = f"must be {grid[-1] + 1}, one more than the last of the grid: then it is seen who has more"
         raise ConfigError([Fault("items_per_user", words)])
-    if basis.gaussian:
+    if basis.noise == GAUSSIAN:
         raise ConfigError([Fault("noise", "is discrete Laplace where a user moves one count; leave it out")])
     return BoundsPlan(
         levels=basis.levels(1),

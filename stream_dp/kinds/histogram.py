@@ -3,6 +3,10 @@
 Which keys exist is unknown, so showing one costs delta. It is parted evenly over the levels and a user's items, which
 gives each level its own minimum count (specs/lossless 2.9.5, per-level thresholds).
 
+With `remember` the keys that an audience was shown in the newest windows are known: they are always shown, with their
+noise. Only others need the minimum count. A known key leaves when no record of these windows has it as new, or with a
+count that is above the noise of a key that nobody has.
+
 With `strict` the noise of a window takes the same random bits and steps whatever is in it: the window keeps a public
 number of contributions, and noise is drawn for so many keys, whether there are so many or not. A user's items may push
 out those of others, which doubles the price; such noise cannot be refined later, so there is one level (specs/finite
@@ -26,20 +30,32 @@ from stream_dp.histograms.compact import truncated
 from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
 from stream_dp.histograms.key_space import KeySpace
 from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
-from stream_dp.kinds.fields import DiscoveryDelta, Section
-from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis, largest_first
-from stream_dp.kinds.public_lists import Counts
+from stream_dp.kinds.fields import DiscoveryDelta, Section, Text
+from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ListPayload, Showing, ViewBasis
+from stream_dp.kinds.public_lists import (
+    DEFAULT_KEEP,
+    MOST_KEEP,
+    Counts,
+    KeyList,
+    ReleaseSettings,
+    check_keys,
+    release_topic,
+)
 from stream_dp.kinds.sealing import (
     CONFIDENCE,
+    LAPLACE,
     SealedTable,
     Sealing,
+    TruncatedLevel,
     exact_digest,
     prune,
     seal_counts,
     table_level,
 )
 from stream_dp.lossless.levels import discovery_delta
+from stream_dp.records.by_kind import HistogramItem
 from stream_dp.records.models import Amount
+from stream_dp.windows.encoding import decode, encode
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_ROWS = 1_000_000
@@ -57,11 +73,19 @@ class StrictHistogramSettings(StrictSettings):
     rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
+class RememberSettings(Section):
+    """Keys that need no threshold: those that an audience was shown in the newest `keep` windows of the view."""
+
+    audience: Text
+    keep: Annotated[int, Field(ge=1, le=MOST_KEEP)] = DEFAULT_KEEP
+
+
 class HistogramSettings(Section):
     """A histogram over unknown keys."""
 
     kind: Literal["histogram"]
     delta: DiscoveryDelta
+    remember: RememberSettings | None = None
     strict: Annotated[StrictHistogramSettings | None, NOTHING_IS_EMPTY] = None
 
 
@@ -85,29 +109,60 @@ class HistogramPlan(KindPlan):
 
     @property
     def identity(self) -> Sequence[object]:
-        """Delta and the minimum counts."""
-        return [str(self.delta), list(self.minimum_counts)]
+        """Delta and the minimum counts, and what is remembered."""
+        remembered = [] if self.made_of is None else [*self.topics, self.made_of.keep]
+        return [str(self.delta), list(self.minimum_counts), *remembered]
 
     def keys_at_worst(self, *, pooled: bool) -> Cost:
         """Delta, whatever is shown."""
         return Cost(Fraction(0), self.delta)
 
+    def check_lists(self, lists: Mapping[str, KeyList]) -> None:
+        """Refuse more remembered keys than a list may have."""
+        for topic in self.topics:
+            check_keys(lists[topic].keys, "remember.keep", 0)
+
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Noise every count; what no level shows is not stored (specs/lossless 6.4)."""
-        exact = {item.encode(): counts[item] for item in sorted(counts)}  # in the order of the bytes too
-        digest, fine = seal_counts(exact, self.levels, sealing)
-        table = SealedTable(digest, [item.decode() for item in fine], list(fine.values()))
-        return prune(table, self.levels, self.minimum_counts, sealing.noise)
+        """Noise every count and every remembered key; of others, what no level shows is not stored.
+
+        The payload says how many keys of the table are remembered: its first ones. Source: specs/lossless 6.4.
+        """
+        known = sealing.lists[self.topics[0]] if self.topics else KeyList.of(())
+        named = {**dict.fromkeys(known, 0), **counts}
+        digest, fine = seal_counts({item.encode(): count for item, count in named.items()}, self.levels, sealing)
+        items = [*known, *(item for item in sorted(counts) if item not in known)]
+        payload = encode(ListPayload(known.version, known.size)) if self.topics else b""
+        table = SealedTable(digest, items, [fine[item.encode()] for item in items], payload)
+        return prune(table, self.levels, self.minimum_counts, sealing.noise, known=known.size)
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
-        """The keys that reach the level's minimum count."""
-        least = self.minimum_counts[level]
-        rows = zip(table.items, column, strict=True)
-        return {**self.limits(level), "items": largest_first(row for row in rows if row[1] >= least)}
+        """The remembered keys, and those that reach the level's minimum count; with `remember` these are new."""
+        least, rows = self.minimum_counts[level], list(zip(table.items, column, strict=True))
+        listed = decode(ListPayload, table.payload).listed if self.topics else None
+        known = 0 if listed is None else listed.keys
+        found = [HistogramItem(item=item, count=count) for item, count in rows[:known]]
+        new = ((item, count) for item, count in rows[known:] if count >= least)
+        found += [HistogramItem(item=item, count=count, new=True if listed else None) for item, count in new]
+        found.sort(key=lambda one: (-one.count, one.item))
+        return {**self.limits(level), "catalogue": listed, "items": tuple(found)}
 
     def limits(self, level: int) -> Mapping[str, int]:
-        """The minimum count, and from which count on intervals have two sides."""
-        return {"minimum_count": self.minimum_counts[level], "two_sided_from": self.two_sided_from[level]}
+        """The minimum count, from which count on intervals have two sides, and from which on keys are remembered."""
+        stays = {} if self.made_of is None else {"stays_from": self.stays_from[level]}
+        return {"minimum_count": self.minimum_counts[level], "two_sided_from": self.two_sided_from[level], **stays}
+
+    def least_shown(self, level: int) -> int | None:
+        """The minimum count; None where keys are remembered, since these need none."""
+        return self.minimum_counts[level] if self.made_of is None else None
+
+    @property
+    def stays_from(self) -> tuple[int, ...]:
+        """For each level the smallest noisy count that keeps a key remembered; all new keys have it.
+
+        A key that nobody has reaches it in at most 2.5 % of the windows: it is above the interval of the noise.
+        """
+        rows = zip(self.levels, self.minimum_counts, strict=True)
+        return tuple(min(least, level.noise_interval + 1) for level, least in rows)
 
     @property
     def two_sided_from(self) -> tuple[int, ...]:
@@ -116,27 +171,39 @@ class HistogramPlan(KindPlan):
 
     @property
     def showing(self) -> Showing | None:
-        """Keys by their noisy counts."""
-        return Showing(least=self.minimum_counts)
+        """Keys by their noisy counts; what will be remembered cannot be forecast."""
+        return Showing(least=self.minimum_counts) if self.made_of is None else None
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Delta, and from which count on keys are shown.
 
         Details: `delta`, what one window adds to delta, for all levels together; by level the `minimum_counts`, the
         smallest noisy count that is shown, and `two_sided_from`, the smallest that says of its key, with 95 %, more
-        than an upper bound.
+        than an upper bound; with `remember` also `stays_from`, the smallest that keeps a key known.
         """
-        delta = Amount.up(self.delta)
+        delta, made_of = Amount.up(self.delta), self.made_of
         names = [level.name for level in self.levels]
+        ends = [one.law.largest for one in self.levels if isinstance(one, TruncatedLevel)]
+        words = "".join(f" That also pays for noise that is never larger than {end}." for end in ends)
+        known, columns = {}, {"shown\nfrom": [str(count) for count in self.minimum_counts]}
+        if made_of is not None:
+            words += (
+                f" Keys that audience {made_of.audience} was shown in the newest {made_of.keep} released windows are "
+                "known: they are shown with any count. A key leaves when none of these windows shows it from "
+                "stays_from up; the noise of a key that nobody has seldom reaches that."
+            )
+            known = {"stays_from": dict(zip(names, self.stays_from, strict=True))}
+            columns["stays\nfrom"] = [str(count) for count in self.stays_from]
         return Explanation(
             shows="keys and counts",
-            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.",
-            seen=[f"from {count} users" for count in self.minimum_counts],
-            columns={"shown\nfrom": [str(count) for count in self.minimum_counts]},
+            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.{words}",
+            seen=[f"from {count} users" + (", or known" if known else "") for count in self.minimum_counts],
+            columns=columns,
             details={
                 "delta": delta,
                 "minimum_counts": dict(zip(names, self.minimum_counts, strict=True)),
                 "two_sided_from": dict(zip(names, self.two_sided_from, strict=True)),
+                **known,
             },
         )
 
@@ -212,18 +279,31 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
         ConfigError: a level's epsilon is out of bounds, delta is too large for the ladder (specs/lossless 2.9.5), or
             a strict ladder has more than one level or no count that could be shown.
     """
+    remember = settings.remember
     if settings.strict is not None:
+        if remember is not None:
+            words = "a strict histogram has noise for a public number of keys, and this list grows; leave one out"
+            raise ConfigError([Fault("remember", words)])
         return _plan_strict(settings.delta, settings.strict, basis)
     items = basis.items_per_user
     levels = basis.levels(items, settings.delta * Fraction(1, items))
     share = settings.delta * Fraction(1, len(levels) * items)
     least = tuple(level.minimum_count(share) for level in levels)
-    if not basis.gaussian:
+    if basis.noise == LAPLACE:
         try:
             discovery_delta([(level.threshold, count) for level, count in zip(levels, least, strict=True)], items)
         except ParameterError as error:
             raise ConfigError([Fault("delta", fault.message) for fault in error.faults]) from None
-    return HistogramPlan(levels=levels, sensitivity=items, delta=settings.delta, minimum_counts=least)
+    made_of = None if remember is None else ReleaseSettings(basis.view, remember.audience, remember.keep)
+    return HistogramPlan(
+        levels=levels,
+        sensitivity=items,
+        topics=() if made_of is None else (release_topic(basis.application, made_of.view, made_of.audience),),
+        made_of=made_of,
+        fewest_keys=1 if made_of is None else 0,
+        delta=settings.delta,
+        minimum_counts=least,
+    )
 
 
 def _plan_strict(delta: Fraction, strict: StrictHistogramSettings, basis: ViewBasis) -> StrictHistogramPlan:

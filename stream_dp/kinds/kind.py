@@ -20,7 +20,7 @@ from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, ReleaseSettings, check_keys
-from stream_dp.kinds.sealing import Ladder, NoiseLevel, SealedTable, Sealing, gaussian_levels, noise_levels, read_counts
+from stream_dp.kinds.sealing import LAPLACE, LAWS, Ladder, NoiseLevel, SealedTable, Sealing, read_counts
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
 from stream_dp.records.models import ItemCount
@@ -35,20 +35,22 @@ class ViewBasis:
         items_per_user: how many counts of a window one user moves at most, each by one.
         folder: what files named in the configuration are relative to.
         panes: over how many panes these bounds hold together.
-        gaussian: whether counts have discrete Gaussian noise, which needs a pool.
+        noise: the law of the noise of counts, one of `sealing.LAWS`; discrete Gaussian noise needs a pool.
         application: the id of the application, which names the topics of its releases.
+        view: name of the view, in them too.
     """
 
     ladder: Ladder
     items_per_user: int
     folder: Path
     panes: int = 1
-    gaussian: bool = False
+    noise: str = LAPLACE
     application: str = ""
+    view: str = ""
 
     def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
-        """The noise of every level; arguments and errors as of `sealing.noise_levels` and `gaussian_levels`."""
-        return (gaussian_levels if self.gaussian else noise_levels)(self.ladder, sensitivity, shown)
+        """The noise of every level; arguments and errors as of `sealing.noise_levels` and the others of `LAWS`."""
+        return LAWS[self.noise](self.ladder, sensitivity, shown)
 
 
 class Explanation(BaseModel):

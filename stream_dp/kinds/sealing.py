@@ -5,7 +5,7 @@ All are pure functions of their arguments; nothing here knows of tables, topics 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -36,12 +36,16 @@ from stream_dp.lossless.sealed import (
     read_levels,
     seal,
     seal_gaussian,
+    seal_truncated,
     snapshot_digest,
 )
+from stream_dp.lossless.truncated import TruncatedLaplace
 from stream_dp.records.models import Amount, Noise
 
 CONFIDENCE = Fraction(95, 100)
 """Of the noise intervals in plans and records."""
+
+LAPLACE, GAUSSIAN, TRUNCATED = "discrete-laplace", "discrete-gaussian", "truncated-laplace"
 
 _LOG_PRECISION = 64
 
@@ -167,6 +171,36 @@ class TableLevel(NoiseLevel):
 
 
 @dataclass(frozen=True)
+class TruncatedLevel(NoiseLevel):
+    """The one level of a histogram whose noise ends; delta pays for its end as well as for new keys.
+
+    The variance, figures of sums and `two_sided_from` are those of noise without an end, and hold here. Proof for the
+    last: as in `levels.two_sided_from`, where P(X >= n + s) / P(X >= n) = (a^(n+s) - u) / (a^n - u) <= a^s with
+    u = a^(t+1), and the other two cases need no more than that the law is symmetric.
+
+    Attributes:
+        law: of the noise of one count.
+    """
+
+    law: TruncatedLaplace
+
+    @property
+    def identity(self) -> Sequence[object]:
+        """As of every level, and where the noise ends."""
+        return [*super().identity, self.law.largest]
+
+    def minimum_count(self, delta: Fraction) -> int:
+        """Smallest count that no noise reaches from 0; the law is made for delta."""
+        return self.law.largest + 1
+
+    @cached_property
+    def noise(self) -> Noise:
+        """As of every level, and where it ends."""
+        ends = {"distribution": "truncated discrete laplace", "largest": self.law.largest}
+        return super().noise.model_copy(update=ends)
+
+
+@dataclass(frozen=True)
 class GaussianLevel(NoiseLevel):
     """A level with discrete Gaussian noise.
 
@@ -282,6 +316,28 @@ def gaussian_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction
     return tuple(made)
 
 
+def truncated_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
+    """The one level of a ladder, with discrete Laplace noise that ends; arguments as of `noise_levels`.
+
+    Raises:
+        ConfigError: no key is shown by its count, there are more levels, or an epsilon or delta is out of bounds; the
+            path is relative to the view.
+
+    Guarantee: the level's epsilon, with a delta of `shown` for each count that a user moves, if keys are shown from its
+    minimum count on. Proof: docs/budgets.md, "Noise that ends".
+    """
+    if not shown:
+        raise ConfigError([Fault("noise", f"{TRUNCATED} noise is for a histogram, whose delta pays for its end")])
+    name, epsilon, one = _only_level(ladder, sensitivity)
+    threshold = threshold_for(one)
+    ratio = Fraction(threshold, WORD)
+    if shown > 1 - ratio:
+        words = f"must be at most 1 - e^-{one} for each item of a user with {TRUNCATED} noise; spend less of it"
+        raise ConfigError([Fault("delta", words)])
+    law, (rho,) = TruncatedLaplace.within(threshold, shown), ladder_rho([ratio], sensitivity, shown)
+    return (TruncatedLevel(name, epsilon, threshold, law.interval(CONFIDENCE), law.mean_absolute, *rho, law),)
+
+
 def noise_levels(ladder: Ladder, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
     """The noise of every level of a ladder.
 
@@ -320,6 +376,18 @@ def _out_of_bounds(name: str, epsilon: Fraction, sensitivity: int, finest: Fract
     )
 
 
+def _only_level(ladder: Ladder, sensitivity: int) -> tuple[str, Fraction, Fraction]:
+    """Return the name of the one level of a ladder, its epsilon, and that of one count."""
+    (name, epsilon), *others = ladder
+    if others:
+        words = f"must have one level, not {len(ladder)}: later releases cannot make this noise finer"
+        raise ConfigError([Fault("ladder", words)])
+    one = Fraction(epsilon, sensitivity)
+    if not COARSEST <= one <= FINEST:
+        raise ConfigError([Fault("ladder", _out_of_bounds(name, epsilon, sensitivity))])
+    return name, epsilon, one
+
+
 def table_level(ladder: Ladder, sensitivity: int, *, count_bits: int, uniform_bits: int) -> TableLevel:
     """The one level of a ladder, with noise from a table.
 
@@ -335,13 +403,8 @@ def table_level(ladder: Ladder, sensitivity: int, *, count_bits: int, uniform_bi
     Guarantee: the level's epsilon, pure: the ratio of the table to the power of the sensitivity is at most e^epsilon,
     certified in integers (`Base.within`).
     """
-    (name, epsilon), *others = ladder
-    if others:
-        words = f"must have one level, not {len(ladder)}: later releases cannot make this noise finer"
-        raise ConfigError([Fault("ladder", words)])
-    one, rho = Fraction(epsilon, sensitivity), table_rho(epsilon)
-    if not COARSEST <= one <= FINEST:
-        raise ConfigError([Fault("ladder", _out_of_bounds(name, epsilon, sensitivity))])
+    name, epsilon, one = _only_level(ladder, sensitivity)
+    rho = table_rho(epsilon)
     table = GeometricTable(count_bits, Base.within(one), uniform_bits)
     return TableLevel(
         name=name,
@@ -353,6 +416,14 @@ def table_level(ladder: Ladder, sensitivity: int, *, count_bits: int, uniform_bi
         step_rho=rho,
         table=table,
     )
+
+
+LAWS: Mapping[str, Callable[[Ladder, int, Fraction], tuple[NoiseLevel, ...]]] = {
+    LAPLACE: noise_levels,
+    GAUSSIAN: gaussian_levels,
+    TRUNCATED: truncated_levels,
+}
+"""By the `noise` of a view: what makes its levels."""
 
 
 def table_rho(epsilon: Fraction) -> Fraction:
@@ -432,6 +503,8 @@ def seal_counts(
     digest, finest, bits = exact_digest(exact, sealing), levels[-1], sealing.bits(b"noise")
     if isinstance(finest, GaussianLevel):
         return digest, seal_gaussian(exact, finest.variance, bits)
+    if isinstance(finest, TruncatedLevel):
+        return digest, seal_truncated(exact, finest.law, bits)
     return digest, seal(exact, finest.threshold, bits)
 
 
@@ -468,7 +541,7 @@ def read_counts(
     Returns:
         For every asked level the count of every key of the table, in its order.
     """
-    if isinstance(ladder[-1], TableLevel):  # there is one level, and it was drawn
+    if isinstance(ladder[-1], TableLevel | TruncatedLevel):  # there is one level, and it was drawn
         return [table.values for _ in levels]
     fine = dict(zip((item.encode() for item in table.items), table.values, strict=True))
     if isinstance(ladder[0], GaussianLevel):
@@ -484,7 +557,11 @@ def read_counts(
 
 
 def prune(
-    table: SealedTable, ladder: Sequence[NoiseLevel], minimum_counts: Sequence[int], noise: WindowNoise
+    table: SealedTable,
+    ladder: Sequence[NoiseLevel],
+    minimum_counts: Sequence[int],
+    noise: WindowNoise,
+    known: int = 0,
 ) -> SealedTable:
     """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
 
@@ -495,10 +572,11 @@ def prune(
         ladder: the levels it was sealed with, coarse to fine.
         minimum_counts: of every level.
         noise: what the window's noise is made from.
+        known: so many keys at the head of the table are public, and are kept whatever they have.
 
     Source: specs/lossless 6.4, 2.9.5.
     """
     columns = read_counts(table, ladder, range(len(ladder)), noise)
-    rows = zip(table.items, table.values, zip(*columns, strict=True), strict=True)
-    kept = [(item, value) for item, value, counts in rows if any(map(ge, counts, minimum_counts))]
+    rows = enumerate(zip(table.items, table.values, zip(*columns, strict=True), strict=True))
+    kept = [(item, value) for at, (item, value, has) in rows if at < known or any(map(ge, has, minimum_counts))]
     return SealedTable(table.digest, [item for item, _ in kept], [value for _, value in kept], table.payload)

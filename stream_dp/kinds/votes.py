@@ -20,7 +20,7 @@ from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import DiscoveryDelta, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis
 from stream_dp.kinds.public_lists import Counts
-from stream_dp.kinds.sealing import COARSEST, NoiseLevel, SealedTable, Sealing, seal_counts, table_rho
+from stream_dp.kinds.sealing import COARSEST, GAUSSIAN, NoiseLevel, SealedTable, Sealing, seal_counts, table_rho
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.models import Amount, ShownKey
@@ -127,16 +127,16 @@ def plan_keys(settings: KeysSettings, basis: ViewBasis) -> KeysPlan:
         words = f"must have one level, not {len(basis.ladder)}: later releases cannot make this noise finer"
         raise ConfigError([Fault("ladder", words)])
     parts, items, delta = min(MOST_PARTS, int(Fraction(epsilon, COARSEST))), basis.items_per_user, settings.delta
-    weights = tuple(isqrt(parts**2 // d) if basis.gaussian else parts // d for d in range(1, items + 1))
+    weights = tuple(isqrt(parts**2 // d) if basis.noise == GAUSSIAN else parts // d for d in range(1, items + 1))
     if not weights[-1]:
         words = f"level {name!r} has epsilon {epsilon}: then a vote has {parts} parts, too few for {items} items"
         raise ConfigError([Fault("items_per_user", words)])
     (level,) = basis.levels(parts)
-    a = noise_parameter(level.threshold) if not basis.gaussian else Fraction(1)
+    a = noise_parameter(level.threshold) if basis.noise != GAUSSIAN else Fraction(1)
     for d, weight in enumerate(weights, start=1):
         # A hidden key of one user alone costs -ln(1 - p) in place of its move, p = delta / d. Of Gaussian noise that is
         # at most p / (1 - p); of Laplace noise 1 / (1 - p) <= (1/a)^w suffices, and (1/a)^w - 1 >= w (1/a - 1).
-        paid = Fraction(weight**2, 2 * level.variance) if basis.gaussian else Fraction(weight * (1 - a), a)
+        paid = Fraction(weight**2, 2 * level.variance) if basis.noise == GAUSSIAN else Fraction(weight * (1 - a), a)
         if Fraction(delta, d - delta) > paid:
             raise ConfigError([Fault("delta", f"is too large beside epsilon {epsilon}: spend less, or more epsilon")])
     rho = table_rho(epsilon)

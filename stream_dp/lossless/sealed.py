@@ -20,6 +20,7 @@ from stream_dp.exact.bits import BitSource
 from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise, length_prefixed
 from stream_dp.lossless.gaussian import bulk_gaussian, keyed_gaussian
 from stream_dp.lossless.levels import noise_parameter
+from stream_dp.lossless.truncated import TruncatedLaplace
 
 DIGEST_BYTES = 32
 SALT_BYTES = 32
@@ -136,6 +137,11 @@ def seal_gaussian(counts: Mapping[bytes, int], variance: Fraction, bits: BitSour
     Guarantee: l / (2 variance)-zCDP for a known set of keys, where a user moves l counts.
     """
     return _noised(counts, bulk_gaussian(variance, len(counts), bits))
+
+
+def seal_truncated(counts: Mapping[bytes, int], law: TruncatedLaplace, bits: BitSource) -> dict[bytes, int]:
+    """Add fresh noise of a law that ends to every count; (l ln(1/a), l P(X = t))-DP if keys are shown above t."""
+    return _noised(counts, law.draw(len(counts), bits))
 
 
 def read_gaussian(

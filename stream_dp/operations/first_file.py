@@ -12,13 +12,13 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from stream_dp.config.crosschecks import shape_of
-from stream_dp.config.file_schema import GAUSSIAN, LAPLACE
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import windows_in
 from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
+from stream_dp.kinds.sealing import GAUSSIAN, LAPLACE, TRUNCATED
 from stream_dp.operations.events_file import FORMS, Row, json_row
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, format_time, parse_duration, parse_length, parse_time
@@ -71,6 +71,7 @@ class Answers:
         delta: promised as well.
         items_per_user: items of one user that count in a window.
         windows_per_user: windows of a period that a user counts in; None: all.
+        one_level: whether all readers have the same noise.
         first_ms: of past events the earliest time: windows follow the times in them; None: they begin with the worker.
         last_ms: of past events the latest time.
     """
@@ -90,6 +91,7 @@ class Answers:
     delta: str = "1e-6"
     items_per_user: int = 3
     windows_per_user: int | None = None
+    one_level: bool = False
     first_ms: int | None = None
     last_ms: int | None = None
 
@@ -197,8 +199,8 @@ def _start(answers: Answers, first_ms: int) -> int:
 def first_file(answers: Answers) -> tuple[str, ViewPlan]:
     """Return a configuration with comments: a histogram whose levels are shares of what the promise affords.
 
-    The budget is a pool in zCDP, with the noise that fits it, where that shows keys of fewer users in every window of a
-    period; else its epsilons add up.
+    The budget is a pool in zCDP where that shows keys of fewer users in every window of a period; else its epsilons add
+    up. The noise is that which shows keys of the fewest users.
 
     Returns:
         The text, and the plan of its view.
@@ -215,7 +217,8 @@ def first_file(answers: Answers) -> tuple[str, ViewPlan]:
     faults: list[ConfigError] = []
     slack = Fraction(decimal_down(delta / 2, 1))
     pool = exact_text(epsilon * Fraction(9999, 10_000)), decimal_down(slack, 1)
-    for budget, noise in ((None, LAPLACE), (pool, LAPLACE), (pool, GAUSSIAN)):
+    ending = [(None, TRUNCATED)] if answers.one_level else []
+    for budget, noise in ((None, LAPLACE), *ending, (pool, LAPLACE), (pool, GAUSSIAN)):
         each = decimal_down((delta - (slack if budget else 0)) / max(1, windows), 1)
         text = _text(answers, each, budget, windows, noise)
         try:
@@ -258,8 +261,11 @@ def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: i
         if a.windows_per_user is None
         else f"windows_per_user: {a.windows_per_user}  # of a period: what a user adds to further ones is dropped"
     )
-    fits = "# in a pool, discrete-gaussian shows keys of fewer users than discrete-laplace"
+    where = "in a pool" if noise == GAUSSIAN else "with one level and no pool"
+    fits = f"# {where}, {noise} shows keys of fewer users than {LAPLACE}"
     fitting = "" if noise == LAPLACE else f"\n    noise: {noise}  {fits}"
+    overview = '\n    - {level: overview, share: "1/4"}'
+    coarse, first = ("", "detailed") if a.one_level else (overview, "overview")
     counted = "" if a.windows_per_user is None else " that a user counts in"
     clock = (
         ", clock: event, idle: 36500d}  # past events: windows follow the times in them\n    retention: 36500d"
@@ -289,13 +295,12 @@ ledgers:
 # Levels of noise, coarse to fine: shares of the epsilon that the promise affords for each of
 # {windows} windows a period{counted}.
 ladders:
-  levels:
-    - {{level: overview, share: "1/4"}}
+  levels:{coarse}
     - {{level: detailed, share: "1"}}
 
 # Who reads, and from which level on. Each audience has a topic of its own.
 audiences:
-  public: overview
+  public: {first}
   team: detailed
 
 views:

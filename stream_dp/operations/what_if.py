@@ -24,7 +24,7 @@ from stream_dp.config.shares import Shares, lasts_ms
 from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.kinds.kind import Showing
-from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel
+from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel, TruncatedLevel
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.operations.settings import tuned
 from stream_dp.windows.events import Decoded
@@ -263,7 +263,8 @@ def reaching(level: NoiseLevel) -> Reaching:
         tails = np.array([float(chance) for chance in level.tails]) / 2
         return lambda t: tails[np.minimum(t, len(tails) - 1).astype(int)]
     ratio = float(noise_parameter(level.threshold))
-    return lambda t: ratio**t / (1 + ratio)
+    end = ratio ** (level.law.largest + 1) if isinstance(level, TruncatedLevel) else 0.0
+    return lambda t: np.maximum(ratio**t - end, 0) / (1 + ratio - 2 * end)
 
 
 def shown_at_least(counts: Ints, reaches: Reaching, least: float | Floats) -> Floats:

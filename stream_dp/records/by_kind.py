@@ -6,7 +6,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
@@ -68,30 +68,60 @@ class RunningRelease(WholeListRelease):
     )
 
 
+class HistogramItem(ItemCount):
+    """A key of a histogram and its noisy count."""
+
+    new: Literal[True] | SkipJsonSchema[None] = optional(
+        "True for a key that is not on the list of known keys, where the release has one (`catalogue`)."
+    )
+
+
 class HistogramRelease(Release):
-    """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`."""
+    """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`, and all known keys."""
 
     title: ClassVar = "Release of a histogram"
     kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
+    catalogue: ListedIn | SkipJsonSchema[None] = optional(
+        "The list of known keys, where the view has `remember`: those that an audience was shown before. All of them "
+        "are shown, with any noisy count, and their interval always has two sides. Other keys are marked `new`."
+    )
     minimum_count: int = Field(
-        ge=1, description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key."
+        ge=1,
+        description="Keys with a smaller noisy count are not shown, so that one user alone cannot show a key. Known "
+        "keys are.",
+    )
+    stays_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "Where the view has `remember`: a key of this release is known to later windows if its noisy count is at least "
+        "this and the release is that of the audience which `remember` names."
     )
     two_sided_from: int = Field(
         ge=1,
-        description="How to read a shown key: with at least 95 % chance, given that it is shown and whatever its true "
-        "count is, that lies within noise_interval_95 of a noisy count that is at least this, and between 1 and the "
-        "noisy count plus noise_interval_95 where the noisy count is smaller.",
+        description="How to read a shown key that was not known: with at least 95 % chance, given that it is shown and "
+        "whatever its true count is, that lies within noise_interval_95 of a noisy count that is at least this, and "
+        "between 1 and the noisy count plus noise_interval_95 where the noisy count is smaller.",
     )
-    items: tuple[ItemCount, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
+    items: tuple[HistogramItem, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
 
-    def interval(self, count: int) -> tuple[int, int]:
+    def interval(self, entry: ItemCount) -> tuple[int, int]:
         """As in every release, but that a count near the minimum may be shown by its noise alone."""
-        least, most = super().interval(count)
-        return (least if count >= self.two_sided_from else 1), most
+        least, most = super().interval(entry)
+        return (least if self.is_two_sided(entry) else 1), most
+
+    def is_two_sided(self, entry: ItemCount) -> bool:
+        """False if noise alone may have shown the key."""
+        is_known = self.catalogue is not None and isinstance(entry, HistogramItem) and not entry.new
+        return is_known or entry.count >= self.two_sided_from
 
     def extent(self) -> str:
         """Number of keys shown, and the count from which on they are."""
-        return f"{len(self.items)} shown, from {self.minimum_count} up"
+        if (known := self.catalogue) is None:
+            return f"{len(self.items)} shown, from {self.minimum_count} up"
+        new = sum(entry.new is True for entry in self.items)
+        return f"all {known.keys} of list {known.version}, and {new} new, from {self.minimum_count} up"
+
+    def remark(self, entry: ItemCount | ShownKey) -> str:
+        """Say of a key that it was not known."""
+        return "new" if isinstance(entry, HistogramItem) and entry.new else ""
 
 
 class RankedCount(ItemCount):
@@ -141,9 +171,9 @@ class PureTopKRelease(Release):
         "shown, so there may be fewer than k."
     )
 
-    def interval(self, count: int) -> tuple[int, int]:
+    def interval(self, entry: ItemCount) -> tuple[int, int]:
         """Ends of an interval for the true count of a shown key; with 95 % chance those of all shown keys hold."""
-        return max(0, count - self.within_95), count + self.within_95
+        return max(0, entry.count - self.within_95), entry.count + self.within_95
 
     def extent(self) -> str:
         """Number of keys shown, and the count from which on they are."""
@@ -178,6 +208,11 @@ class LookupRelease(Release):
     def extent(self) -> str:
         """Size of the table."""
         return f"a table of {len(self.table) * 3 // 4:,} bytes that answers for every key"
+
+    def entry(self, item: str) -> ItemCount | None:
+        """As `count_of`."""
+        count = self.count_of(item)
+        return None if count is None else ItemCount.model_construct(item=item, count=count)
 
     def count_of(self, item: str) -> int | None:
         """Return the noisy count of any key, also of one that nobody has; None for one that is too long.

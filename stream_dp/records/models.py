@@ -152,7 +152,8 @@ class Level(PublicRecord):
     name: str = Field(description="The level's name.")
     epsilon: Amount | SkipJsonSchema[None] = optional(
         "What the counts of one window at this level cost one user, over all their items. The choice of "
-        "a top-k's keys comes on top of it; `privacy.window` has both. With discrete gaussian noise `rho` says it."
+        "a top-k's keys comes on top of it; `privacy.window` has both. With truncated discrete laplace noise it holds "
+        "but for the window's delta. With discrete gaussian noise `rho` says it."
     )
     rho: Amount | SkipJsonSchema[None] = optional(
         "The same of discrete gaussian noise, in zCDP. It is that of the finest level, which is paid for at once."
@@ -162,14 +163,17 @@ class Level(PublicRecord):
 class Noise(PublicRecord):
     """The law of the noise of a count, before it is decided which keys are shown."""
 
-    distribution: Literal["discrete laplace", "clamped discrete laplace", "discrete gaussian"] = Field(
+    distribution: Literal[
+        "discrete laplace", "truncated discrete laplace", "clamped discrete laplace", "discrete gaussian"
+    ] = Field(
         description="Of a laplace law, noise is a whole number k, with probability (1 - a) / (1 + a) * a^|k|, where a "
         "is `ratio`. A count of a record with `panes` or `blocks` has the sum of so many of them, which are "
         "independent. The noise of different keys is independent, and so is that of windows that do not overlap. That "
         "of revisions of one "
         "window, of totals since one start, of windows that overlap, and of other audiences' counts, may not be. Of a "
         "clamped law, counts below 0 and above `largest_count` are moved to these ends, and with probability `uniform` "
-        "a count is uniform between them instead: an empty key has a positive count on average. Of a discrete gaussian "
+        "a count is uniform between them instead: an empty key has a positive count on average. Of a truncated law, no "
+        "k is more than `largest` away from 0, and all others are more likely by one factor. Of a discrete gaussian "
         "law, k has a probability proportional to e^(-k^2 / (2 * variance))."
     )
     ratio: Amount | SkipJsonSchema[None] = optional(
@@ -184,6 +188,10 @@ class Noise(PublicRecord):
     scale: DecimalText = Field(
         description="Decimal text, rounded up. Of a laplace law 1 / ln(1/a): probabilities are proportional "
         "to e^(-|k| / scale). Of a gaussian law its standard deviation.",
+    )
+    largest: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "Of a truncated law: the largest noise. With u = a^(largest + 1), noise is more than t away from 0 with "
+        "probability 2 * (a^(t + 1) - u) / (1 + a - 2 * u), for t up to `largest`."
     )
     largest_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("Of a clamped law: the largest count.")
     uniform: Amount | SkipJsonSchema[None] = optional("Of a clamped law: the chance of a uniform count.")
@@ -306,14 +314,22 @@ class Release(Publication):
     )
     items: tuple[ItemCount | ShownKey, ...] = Field(description="Keys and their noisy counts.")
 
-    def interval(self, count: int) -> tuple[int, int]:
-        """Ends of an interval for the true count of a shown key, by its noisy count.
+    def interval(self, entry: ItemCount) -> tuple[int, int]:
+        """Ends of an interval for the true count of a shown key, by its item or the answer of `entry`.
 
         It holds with at least 95 % chance given that the key is shown, whatever the true count is; for each key by
         itself, not for the largest of them.
         """
-        least = count - self.noise_interval_95
-        return least if self.noise.largest_count is None else max(0, least), count + self.noise_interval_95
+        least, most = entry.count - self.noise_interval_95, entry.count + self.noise_interval_95
+        return least if self.noise.largest_count is None else max(0, least), most
+
+    def entry(self, item: str) -> ItemCount | None:
+        """Return a key with its noisy count, None if the release does not show it, or shows it without one."""
+        return next((one for one in self.items if one.item == item and isinstance(one, ItemCount)), None)
+
+    def shows(self, item: str) -> bool:
+        """Return True if a key is shown, with a count or without."""
+        return self.entry(item) is not None or any(entry.item == item for entry in self.items)
 
     def extent(self) -> str:
         """Summary of how much it shows and what it leaves out, in a few words."""
@@ -321,11 +337,7 @@ class Release(Publication):
 
     def count_of(self, item: str) -> int | None:
         """Return the noisy count of a key, None if the release does not show it, or shows it without one."""
-        return next((entry.count for entry in self.items if entry.item == item), None)
-
-    def shows(self, item: str) -> bool:
-        """Return True if a key is shown, with a count or without."""
-        return self.count_of(item) is not None or any(entry.item == item for entry in self.items)
+        return None if (entry := self.entry(item)) is None else entry.count
 
     @property
     def is_empty(self) -> bool:

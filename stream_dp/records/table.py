@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stream_dp.records.history import Seen
-from stream_dp.records.models import Release
+from stream_dp.records.models import ItemCount, Release, ShownKey
 from stream_dp.windows.durations import parse_time
 
 TIMES, NUMBERS = ("window_start", "window_end"), ("revision", "count", "low_95", "high_95")
@@ -16,11 +16,11 @@ Row = tuple[str, str, int, str, str, int | None, int | None, int | None, str]
 """A value for each column; times as RFC 3339 text."""
 
 
-def interval(release: Release, count: int | None) -> tuple[int, int] | None:
+def interval(release: Release, entry: ItemCount | ShownKey) -> tuple[int, int] | None:
     """Return the 95 % interval of a noisy count, cut at 0; None of a key that is shown without one."""
-    if count is None:
+    if isinstance(entry, ShownKey):
         return None
-    low, high = release.interval(count)
+    low, high = release.interval(entry)
     return max(0, low), max(0, high)
 
 
@@ -56,11 +56,11 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
             for item in items or [""]:
                 yield (*head, item, None, None, None, word)
             continue
-        counts = {entry.item: entry.count for entry in release.items}
-        counts |= {item: release.count_of(item) for item in items}
-        for item in dict.fromkeys(items) or counts or [""]:
-            ends = interval(release, count := counts.get(item)) or (None, None)
-            yield (*head, item, count, *ends, word if not items or release.shows(item) else "hidden")
+        counted = map(release.entry, dict.fromkeys(items)) if items else release.items
+        shown = {entry.item: (entry.count, *(interval(release, entry) or (None, None))) for entry in counted if entry}
+        for item in dict.fromkeys(items) or shown or [""]:
+            hidden = items and item not in shown and not release.shows(item)
+            yield (*head, item, *shown.get(item, (None, None, None)), "hidden" if hidden else word)
 
 
 def arrow_table(table: Iterable[Row], metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  an extra

@@ -62,6 +62,7 @@ class ViewLevel(Level):
     )
     minimum_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
     two_sided_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
+    stays_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
 
 
 class ViewUnlock(PublicRecord):

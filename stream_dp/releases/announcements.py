@@ -100,12 +100,12 @@ class Announcements:
         """The rows of a definition by the plan, without what is over; of audiences that were removed, what there is."""
         found: dict[bytes, AnnouncedRow] = {}
         for edition in () if view.never_holds else view.editions:
-            until_ms = view.until(edition)
-            if until_ms is not None and until_ms <= max(edition.first_ms, oldest_ms):
-                continue
             for audience in view.readers:
                 key = ANNOUNCED + text(view.name) + bucket_number(edition.number) + audience.encode()
                 was = stored.get(key)
+                until_ms = self._until(view, edition, was)
+                if until_ms is not None and until_ms <= max(edition.first_ms, oldest_ms):
+                    continue
                 if audience in view.audiences or audience in edition.audiences:
                     topic, value = (
                         self._destinations.release(view.view, audience),
@@ -118,6 +118,16 @@ class Announcements:
                     over_ms = self._state.marks[view.name].next_ms if was.over_ms is None else was.over_ms
                     found |= {key: replace(was, over_ms=over_ms)} if over_ms > oldest_ms else {}
         return found
+
+    def _until(self, view: ViewPlan, edition: Edition, was: AnnouncedRow | None) -> int | None:
+        """Start of the first window that is not of an edition; None if all that are to come are.
+
+        Windows behind its end are of it as well if they were released before the next edition was known.
+        """
+        until_ms = view.until(edition)
+        if until_ms is None or was is None or was.value is None:
+            return until_ms
+        return max(until_ms, self._state.marks[view.name].next_ms if was.over_ms is None else was.over_ms)
 
 
 def _stored(view: str, rows: Rows) -> dict[bytes, AnnouncedRow]:

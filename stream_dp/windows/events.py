@@ -108,6 +108,8 @@ MOST_BYTES = 510 << 10
 (`windows.encoding`)."""
 MOST_ITEMS = 10_000
 """In the list of one event: as many as a view can let a user add to a window."""
+_TOGETHER = 500
+"""Records that are decoded together, if each of them is an event."""
 _SURELY_FITS = MAX_ITEM_BYTES // 4
 """Characters; none has more than 4 bytes."""
 
@@ -245,10 +247,10 @@ class EventDecoder:
         self._values = values(event)
         self._read = self._values.read
         found = [places[names_of(name)] for name in form.items]
-        self._items: Callable[[Any], Any] = attrgetter(*found) if found else lambda _event: ()
+        self._item_of = [attrgetter(place) for place in found]
         self._lists = [name in form.lists for name in form.items]
         self._user = None if form.user is None else attrgetter(places[names_of(form.user)])
-        self._time = _time_reader(form, places)
+        self._times = _time_reader(form, places)
         self.learn = self._values.learn
 
     def decode(self, records: Sequence[Record]) -> Decoded:
@@ -262,6 +264,44 @@ class EventDecoder:
         """
         out = Decoded.empty(self._lists)
         columns = [column.items for column in out.columns]
+        for first in range(0, len(records), _TOGETHER):
+            some = records[first : first + _TOGETHER]
+            if not self._all_events(some, out, columns):
+                self._one_by_one(some, out, columns)
+        for column, is_list in zip(out.columns, self._lists, strict=True):
+            if is_list:
+                _spread(column, out)
+        return out
+
+    def _all_events(self, records: Sequence[Record], out: Decoded, columns: Sequence[list[Any]]) -> bool:
+        """Decode records of which each is an event, column by column, which takes a third of the time.
+
+        Returns:
+            False if one of them may be none, or has a list; then nothing has changed.
+        """
+        keys: list[Any] = [record.key for record in records]
+        values: list[Any] = [record.value for record in records]
+        if any(self._lists) or not all(keys) or not all(values) or max(map(len, keys)) > MAX_KEY_BYTES:
+            return False
+        try:
+            events = list(map(self._read, values))
+            if self._user is not None and list(map(str.encode, map(str, map(self._user, events)))) != keys:
+                return False
+            times = self._times(events, records)
+            found = [list(map(item, events)) for item in self._item_of]
+        except (RefusedError, ValueError, RecursionError):  # msgspec.ValidationError is a ValueError
+            return False
+        texts = [items if set(map(type, items)) == {str} else list(map(str, items)) for items in found]
+        if any(max(map(len, items)) > _SURELY_FITS for items in texts):
+            return False
+        out.offsets += [record.offset for record in records]
+        out.users += keys
+        out.times += times
+        for column, items in zip(columns, texts, strict=True):
+            column.extend(items)
+        return True
+
+    def _one_by_one(self, records: Sequence[Record], out: Decoded, columns: Sequence[list[Any]]) -> None:
         for record in records:
             if not record.value or record.key is None:
                 _without_event(record, out, is_keyed=True)
@@ -272,10 +312,6 @@ class EventDecoder:
                 out.refused.append((record.offset, refusal.reason))
             except (ValueError, RecursionError):  # an integer too long for a text, nesting too deep
                 out.refused.append((record.offset, self._values.malformed))
-        for column, is_list in zip(out.columns, self._lists, strict=True):
-            if is_list:
-                _spread(column, out)
-        return out
 
     def _event(self, record: Record, out: Decoded, columns: Sequence[list[Any]]) -> None:
         key = record.key
@@ -284,12 +320,11 @@ class EventDecoder:
             raise RefusedError("bad_key")
         if self._user is not None and str(self._user(event)).encode() != key:
             raise RefusedError("key_mismatch")
-        found: Any = self._items(event)
-        items: list[Any] = [found] if len(self._lists) == 1 else list(found)
+        items: list[Any] = [item(event) for item in self._item_of]
         for index, item in enumerate(items):
             if item.__class__ is not str or len(item) > _SURELY_FITS:
                 items[index] = _texts(item) if item.__class__ is list else _text(item)
-        time = self._time(event, record)
+        (time,) = self._times([event], [record])
         out.offsets.append(record.offset)
         out.users.append(key)
         out.times.append(time)
@@ -415,17 +450,18 @@ def _struct(kinds: Mapping[Names, Any]) -> tuple[type, dict[Names, str]]:
     return msgspec.defstruct("Event", fields, gc=False), places
 
 
-def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[Any, Record], int]:
+def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[list[Any], Sequence[Record]], list[int]]:
+    """Reads the times of events, each with its record; one that is of another type raises RefusedError."""
     if form.time is None:
-        return lambda _event, record: record.timestamp
+        return lambda _events, records: [record.timestamp for record in records]
     get, iso = attrgetter(places[names_of(form.time)]), form.unit == "iso"
     factor = 1000 if form.unit == "s" else 1
 
-    def read(event: object, _record: Record) -> int:
-        value = get(event)
-        if isinstance(value, str) is not iso:
+    def read(events: list[Any], _records: Sequence[Record]) -> list[int]:
+        values = list(map(get, events))
+        if set(map(type, values)) != {str if iso else int}:
             raise RefusedError("wrong_type")
-        return iso_ms(value) if iso else value * factor
+        return list(map(iso_ms, values)) if iso else values if factor == 1 else [value * factor for value in values]
 
     return read
 

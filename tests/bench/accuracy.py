@@ -5,6 +5,8 @@ the figures are expectations, by formulas from exact counts. OpenDP's two mechan
 scales and thresholds from its own maps: Laplace noise with an even part of epsilon and delta for every window,
 Gaussian noise with an even part of the rho that half of the delta converts to. Each side bounds the items of a user by
 the number that shows most. docs/accuracy.md says what the figures mean.
+
+`--discovery` computes only how many users a key needs in one window, beside the optimum of any mechanism.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_down
+from stream_dp.kinds.histogram import HistogramPlan
+from stream_dp.lossless.levels import minimum_count, threshold_for
+from stream_dp.lossless.truncated import TruncatedLaplace
 from stream_dp.operations.what_if import (
     EventColumns,
     Floats,
@@ -126,21 +131,23 @@ class Noisy:
     counts: Ints
     at_least: AtLeast
     listed: Floats | None = None
-    """The chance of each that its key is on the list; None where there is none."""
+    """The chance of each that its key is on the list, and shown with any count; None where there is none."""
 
 
 def figure_of(stream: Stream, side: str, bounds: str, noisy: Noisy, least: float) -> Figure:
-    """Work out the figures of a mechanism that shows noisy counts of at least a number."""
+    """Work out the figures of a mechanism that shows noisy counts of at least a number, and those of a list."""
     counted, counts, at = noisy.counted, noisy.counts, noisy.at_least
-    some = np.flatnonzero(counts if noisy.listed is None else noisy.listed)
+    listed = np.zeros(len(counts)) if noisy.listed is None else noisy.listed
+    some = np.flatnonzero(listed + (counts > 0))
     counts, users, place, window = counts[some], counted.users[some], counted.place[some], counted.window[some]
-    listed = np.ones(len(some)) if noisy.listed is None else noisy.listed[some]
-    shown = listed * at(counts, np.full(len(counts), least))
+    listed, others = listed[some], (1 - listed[some]) * (counts > 0)
+    shown = listed + others * at(counts, np.full(len(counts), least))
 
     def within(error: float) -> Floats:
         reach = error * users
-        low, high = np.maximum(np.ceil(users - reach - 1e-9), least), np.floor(users + reach + 1e-9) + 1
-        return listed * np.maximum(at(counts, low) - at(counts, high), 0)
+        low, high = np.ceil(users - reach - 1e-9), np.floor(users + reach + 1e-9) + 1
+        every, from_least = at(counts, low), at(counts, np.maximum(low, least))
+        return listed * (every - at(counts, high)) + others * np.maximum(from_least - at(counts, high), 0)
 
     def quantile(share: float) -> float:
         low, high = 0.0, 64.0
@@ -228,6 +235,8 @@ def of_product(stream: Stream, items: int, windows: int | None, budget: str) -> 
     yield figure_of(stream, side, said, noisy, showing.least[-1])
 
 
+KEPT = (4, 12)
+"""Windows whose keys are remembered."""
 FINDS = Fraction(1, 2)
 """Of rho, for the view that finds the keys."""
 
@@ -270,8 +279,37 @@ def of_lists(stream: Stream, items: int) -> Figure:
         "stream-dp, list of releases",
         f"{items} items",
         Noisy(of_each, counts, at_least, listed_with),
-        -math.inf,
+        math.inf,
     )
+
+
+def of_remembering(stream: Stream, items: int, windows: int | None, keep: int) -> Iterator[Figure]:
+    """The figure of a Gaussian histogram that remembers its keys; none where the promise affords no window.
+
+    Of every key, the chance is followed from window to window that a record keeps it, and how many windows ago.
+    """
+    raw = written(stream, items, windows, pool=True, noise="discrete-gaussian")
+    raw["views"]["counts"] |= {"remember": {"audience": "all", "keep": keep}}
+    try:
+        view = build_plan(raw).views["counts"]
+    except ConfigError:
+        return
+    kind, counted, reaches = view.kind, stream.counted, reaching(view.levels[-1])
+    assert isinstance(kind, HistogramPlan)
+    least, stays, counts = kind.minimum_counts[-1], kind.stays_from[-1], counted.bounded(view)
+    of_all = np.zeros((counted.windows, 1 + int(stream.items.max())), np.int64)
+    of_all[counted.window, counted.item] = counts
+    known = np.zeros_like(of_all, np.float64)
+    ago = np.zeros((keep, of_all.shape[1]))
+    for at, row in enumerate(of_all):
+        known[at] = ago.sum(axis=0)
+        again, new = (shown_at_least(row, reaches, number) for number in (stays, least))
+        kept = known[at] * again + (1 - known[at]) * new * (row > 0)
+        ago = np.vstack([kept, ago[:-1] * (1 - again)])
+    said = f"{items} items" + ("" if windows is None else f", {windows} windows")
+    listed = known[counted.window, counted.item]
+    noisy = Noisy(counted, counts, lambda some, number: shown_at_least(some, reaches, number), listed)
+    yield figure_of(stream, "stream-dp, remember", f"{said}, keep {keep}", noisy, least)
 
 
 def of_opendp(stream: Stream, items: int, noise: str) -> Figure:
@@ -324,6 +362,50 @@ def figures_of(stream: Stream) -> Iterator[Figure]:
             asked = product(BOUNDS, windows)
             yield best(one for items, some in asked for one in of_product(stream, items, some, budget))
     yield best(of_lists(stream, items) for items in BOUNDS)
+    asked_of = product(BOUNDS, [None, *few], KEPT)
+    yield best(one for items, some, keep in asked_of for one in of_remembering(stream, items, some, keep))
+
+
+# -- one window --------------------------------------------------------------------------------------------------------
+
+PROMISES = [("1", "1e-6"), ("1/10", "1e-6"), ("1/10", "1e-9"), ("1/100", "1e-8"), ("1/1000", "1e-9")]
+"""Epsilon and delta of a window in which users have one item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """How many users a key needs to be shown half of the time: in a histogram, and at best.
+
+    Attributes:
+        plain: with discrete Laplace noise.
+        ending: with noise that ends.
+        optimum: the least that any mechanism allows (Desfontaines, Voss, Gipson and Mandayam 2022, by its recursion).
+    """
+
+    epsilon: str
+    delta: str
+    plain: int
+    ending: int
+    optimum: int
+
+
+def discovery(epsilon: str, delta: str) -> Discovery:
+    """Work out one line; a key with the threshold's number of users is shown with all noise that is not negative."""
+    threshold, chance = threshold_for(Fraction(epsilon)), Fraction(delta)
+    factor, shown, users = math.exp(Fraction(epsilon)), 0.0, 0
+    while shown < 1 / 2:
+        shown, users = min(factor * shown + float(chance), 1 - (1 - shown - float(chance)) / factor), users + 1
+    ending = 1 + TruncatedLaplace.within(threshold, chance).largest
+    return Discovery(epsilon, delta, minimum_count(threshold, chance), ending, users)
+
+
+def show_discovery(*, as_json: bool) -> None:
+    """Print the table."""
+    lines = [discovery(*promise) for promise in PROMISES]
+    table = Table("epsilon", "delta", "discrete-laplace", "truncated-laplace", "optimum")
+    for one in lines:
+        table.add_row(one.epsilon, one.delta, *(f"{users:,}" for users in (one.plain, one.ending, one.optimum)))
+    show(lines, table, [], as_json=as_json)
 
 
 # -- the streams -------------------------------------------------------------------------------------------------------
@@ -382,8 +464,12 @@ def main() -> None:
     parser.add_argument(
         "--figure", type=Path, metavar="FILE", help="write the useful counts as a picture, .svg or .png"
     )
+    parser.add_argument("--discovery", action="store_true", help="only the users that a key needs in one window")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     asked = parser.parse_args()
+    if asked.discovery:
+        show_discovery(as_json=asked.json)
+        return
     streams = [
         synthetic("all weeks", "1w", 7 * DAY_MS, 52, 52, asked.users, 1),
         synthetic("few days", "1d", DAY_MS, 365, 6, asked.users, 2),

@@ -79,14 +79,15 @@ def windows_of(stream: Stream, parts: int) -> Iterator[Window]:
         yield Window(user, item, ranks, np.repeat(degree, degree))
 
 
-def plan_of(kind: str, items: int, epsilon: Fraction, *, pool: bool) -> Any:
+def plan_of(kind: str, items: int, epsilon: Fraction, noise: str) -> Any:
     """The plan of a view that has a ledger and its one window for itself."""
+    pool = noise == "discrete-gaussian"
     slack = DELTA / 2 if pool else Fraction(0)
     zcdp = {"zcdp": {"epsilon": exact_text(epsilon * Fraction(9999, 10_000)), "slack": exact_text(slack)}}
     ledger = {"population": "users", "epsilon": exact_text(epsilon), "delta": exact_text(DELTA), "period": "1d"}
     view = {"source": "s", "kind": kind, "item": "i", "items_per_user": items, "window": {"size": "1d"}}
     view |= {"delta": exact_text(DELTA - slack), "ledger": "l", "ladder": "one"}
-    view |= {"noise": "discrete-gaussian"} if pool else {}
+    view |= {"noise": noise}
     raw = {
         "name": "bench",
         "broker": "memory://",
@@ -141,10 +142,12 @@ def figures_of(name: str, windows: Sequence[Window], epsilon: Fraction) -> Itera
         most, bound = max((float(np.mean([found(one, bound) for one in windows])), bound) for bound in BOUNDS)
         return Figure(name, exact_text(epsilon), f"{side}, {bound} items", most, keys)
 
-    for pool, noise in ((False, "Laplace"), (True, "Gaussian")):
-        counts = {bound: plan_of("histogram", bound, epsilon, pool=pool) for bound in BOUNDS}
+    for noise in ("discrete-laplace", "truncated-laplace", "discrete-gaussian"):
+        counts = {bound: plan_of("histogram", bound, epsilon, noise) for bound in BOUNDS}
         yield best(f"histogram, {noise}", lambda one, bound, plans=counts: of_counts(one, plans[bound]))  # type: ignore[misc]
-        plans = {bound: plan_of("keys", bound, epsilon, pool=pool) for bound in BOUNDS}
+        if noise == "truncated-laplace":  # its delta pays for the end of the noise of counts that move by one
+            continue
+        plans = {bound: plan_of("keys", bound, epsilon, noise) for bound in BOUNDS}
         yield best(
             f"keys, {noise}", lambda one, bound, plans=plans: of_votes(one, plans[bound], votes(one, plans[bound]))
         )  # type: ignore[misc]

@@ -17,6 +17,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -136,6 +137,7 @@ async def serve(side: str, folder: Path, releases: int, rate: float, size: int) 
     while await lines.readline() == b"memory\n":
         tell({"memory_kib": memory_kib()})
     published, before, began = {}, time.process_time(), time.monotonic()
+    noting = asyncio.create_task(note_ends(gateway, ended := []))
     for day, (key, value) in enumerate(records[1:], start=1):
         await asyncio.sleep(max(0.0, began + day / rate - time.monotonic()))
         published[day * DAY_MS] = time.monotonic_ns()
@@ -144,9 +146,19 @@ async def serve(side: str, folder: Path, releases: int, rate: float, size: int) 
         else:
             peer.publish(value)
     await lines.readline()
-    tell({"published": published, "cpu_seconds": time.process_time() - before})
+    noting.cancel()
+    tell({"published": published, "cpu_seconds": time.process_time() - before, "ended_after_s": ended})
     http.should_exit = http.force_exit = True
     await asyncio.wait([running], timeout=10)
+
+
+async def note_ends(gateway: Gateway, ended: list[float]) -> None:
+    """Note after how many seconds streams were ended."""
+    began, held = time.monotonic(), len(gateway.hub.streams)
+    while True:
+        await asyncio.sleep(0.1)
+        gone = held - len(gateway.hub.streams) - len(ended)
+        ended += [round(time.monotonic() - began, 1)] * gone
 
 
 def tell(what: dict[str, Any]) -> None:
@@ -156,13 +168,19 @@ def tell(what: dict[str, Any]) -> None:
 
 
 class Stream(asyncio.Protocol):
-    """One client: notes when the whole of each event is there."""
+    """One client: notes when the whole of each event is there; a stalled one reads nothing at all."""
 
-    def __init__(self, token: str) -> None:
-        self.token, self.waiting, self.heard = token, bytearray(), dict[int, int]()
+    def __init__(self, token: str, *, is_stalled: bool = False) -> None:
+        self.token, self.is_stalled = token, is_stalled
+        self.waiting, self.heard = bytearray(), dict[int, int]()
+        self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if self.is_stalled:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            transport.pause_reading()
         head = f"GET /v1/views/pages/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token}\r\n\r\n"
         transport.write(head.encode())
 
@@ -180,20 +198,27 @@ def _itself(stream: Stream) -> Stream:
     return stream
 
 
-async def measure(side: str, clients: int, releases: int, rate: float, size: int) -> dict[str, Any]:
+async def measure(side: str, clients: int, releases: int, rate: float, size: int, stalled: int) -> dict[str, Any]:
     """Run one side and its clients; return what was measured."""
+    async with started(side, releases, rate, size) as child:
+        return {"side": side, **await _measure(child, clients, releases, stalled)}
+
+
+@asynccontextmanager
+async def started(side: str, releases: int, rate: float, size: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Serve one side in a process of its own."""
     with TemporaryDirectory() as folder:
         words = [side, folder, str(releases), str(rate), str(size)]
         command = [sys.executable, "-m", "tests.bench.gateway", "--serve", *words]
         child = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=1 << 24)
         try:
-            return {"side": side, **await _measure(child, clients, releases)}
+            yield child
         finally:
             child.kill()
             await child.wait()
 
 
-async def _measure(child: asyncio.subprocess.Process, clients: int, releases: int) -> dict[str, Any]:
+async def _measure(child: asyncio.subprocess.Process, clients: int, releases: int, stalled: int) -> dict[str, Any]:
     assert child.stdin is not None
     assert child.stdout is not None
     stdin, stdout = child.stdin, child.stdout
@@ -214,6 +239,9 @@ async def _measure(child: asyncio.subprocess.Process, clients: int, releases: in
         )
         streams += some
         await asyncio.sleep(0.05)
+    for number in range(stalled):
+        one = Stream(about["tokens"][-1 - number // MOST_OF_TOKEN], is_stalled=True)
+        await loop.create_connection(partial(_itself, one), "127.0.0.1", about["port"])
     await asyncio.sleep(SETTLED_SECONDS)
     held = (await ask("memory\n"))["memory_kib"]
     stdin.write(b"go\n")
@@ -231,7 +259,8 @@ async def _measure(child: asyncio.subprocess.Process, clients: int, releases: in
         "p50_ms": round(late[len(late) // 2] / 1e6, 1),
         "p99_ms": round(late[len(late) * 99 // 100] / 1e6, 1),
         "cpu_us_per_delivery": round(found["cpu_seconds"] * 1e6 / len(late)),
-        "memory_kib_per_client": round((held - before) / clients, 1),
+        "memory_kib_per_client": round((held - before) / (clients + stalled), 1),
+        "ended_after_s": found["ended_after_s"],
     }
 
 
@@ -242,6 +271,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2.0, help="releases a second (default: 2)")
     parser.add_argument("--releases", type=int, default=40, help="how many (default: 40)")
     parser.add_argument("--bytes", type=int, default=20_000, help="about the size of one (default: 20000)")
+    parser.add_argument("--stalled", type=int, default=0, help="streams besides that read nothing (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--serve", nargs=5, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -253,16 +283,20 @@ def main() -> None:
     found = []
     for side, name in SIDES.items():
         _say(f"{name}: {asked.clients} streams ...")
-        found.append(asyncio.run(measure(side, asked.clients, asked.releases, asked.rate, asked.bytes)))
+        found.append(asyncio.run(measure(side, asked.clients, asked.releases, asked.rate, asked.bytes, asked.stalled)))
     if asked.json:
         print(json.dumps({"machine": platform.processor(), "cpus": os.cpu_count(), "sides": found}))
         return
     product, plain = found
     table = Table("", *SIDES.values(), "ratio")
-    for name in [name for name in product if name != "side"]:
+    for name in [name for name in product if name not in ("side", "ended_after_s")]:
         ratio = f"{product[name] / plain[name]:.2f}" if plain[name] else ""
         table.add_row(name.replace("_", " "), f"{product[name]:,}", f"{plain[name]:,}", ratio)
     Console(highlight=False).print(table)
+    if ended := product["ended_after_s"]:
+        Console(highlight=False).print(
+            f"{len(ended)} of {asked.stalled} stalled streams ended, the last after {ended[-1]} s"
+        )
 
 
 if __name__ == "__main__":

@@ -45,10 +45,11 @@ def canned(audience: str) -> Json:
     return {view["view"]: view for view in data["views"]}
 
 
-def ends(record: Json, count: int) -> list[int]:
-    """Return the interval of a count, cut at 0."""
-    half = record["noise_interval_95"]
-    low = 1 if count < record.get("two_sided_from", count) else count - half
+def ends(record: Json, item: Json) -> list[int]:
+    """Return the interval of an item, cut at 0."""
+    half, count = record["noise_interval_95"], item["count"]
+    is_known = "catalogue" in record and not item.get("new")
+    low = 1 if count < record.get("two_sided_from", count) and not is_known else count - half
     return [max(0, low), max(0, count + half)]
 
 
@@ -60,11 +61,10 @@ def answer(records: list[Json]) -> Json:
     shown = newest or refused[-1]
     made: Json = {"position": f"{TOPIC}-7", "released": format_time(shown["released"]), "before": None}
     made["record"] = {name: value for name, value in shown.items() if name != "released"}
-    counts = [item.get("count") for item in shown["items"]]
-    made["intervals"] = [None if one is None else ends(shown, one) for one in counts] if newest else None
+    made["intervals"] = [ends(shown, item) if "count" in item else None for item in shown["items"]] if newest else None
     if len(releases) > 1:
         old = releases[-2]
-        intervals = {item["item"]: ends(old, item["count"]) for item in old["items"]}
+        intervals = {item["item"]: ends(old, item) for item in old["items"]}
         made["before"] = {"revision": old["revision"], "level": old["level"]["name"], "intervals": intervals}
         made["before"]["noise_interval_95"] = old["noise_interval_95"]
     made["refusal"] = refused[-1] if newest and refused else None

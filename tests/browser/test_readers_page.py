@@ -179,6 +179,21 @@ def test_sharpened_while_one_looks(visit: Open, double: Double) -> None:
     assert "The earlier interval missed. About 1 of 20 does; the new one replaces it." in main(page)
 
 
+def test_known_keys_have_two_sides_and_new_ones_are_marked(visit: Open, double: Double) -> None:
+    one = record(double, "destinations")
+    half, least = one["noise_interval_95"], one["two_sided_from"] - 1
+    counts = [("KNOWN", {"count": least}), ("NEW", {"count": least, "new": True}), ("GONE", {"count": -half - 1})]
+    one["items"] = [{"item": item, **rest} for item, rest in counts]
+    one["catalogue"] = {"version": "0" * 16, "keys": 2}
+    page = visit("public/destinations")
+    known, new, gone = (row.inner_text() for row in page.query_selector_all(".bars li:not(.axis)"))
+    assert f"{least - half} to {least + half}" in known
+    assert f"at most {least + half}, new" in new
+    assert "probably none" in gone
+    assert len(page.query_selector_all(".lane .hid")) == 1
+    assert "The 2 keys that were known before are always shown, and any other from" in main(page)
+
+
 def test_new_windows_and_refusals_come_by_the_stream(visit: Open, double: Double) -> None:
     page = visit("public/leaders")
     page.wait_for_selector("#live >> text=/^Live$/")

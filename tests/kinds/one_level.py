@@ -1,4 +1,4 @@
-"""One small view of every kind whose noise cannot be refined, so that it has one level, and of every strict mode."""
+"""One small view of every kind whose noise cannot be refined, of every strict mode, and of noise that ends."""
 
 from __future__ import annotations
 
@@ -62,6 +62,12 @@ ONE_LEVEL = {
         '    delta: "1/100"\n    strict: {rows: 101, largest_count: 5000}\n',
         "items",
         moved=2,
+        keys=Cost(Fraction(0), Fraction(1, 100)),
+    ),
+    "histogram truncated": OneLevel(
+        "histogram",
+        '    delta: "1/100"\n    noise: truncated-laplace\n',
+        "items",
         keys=Cost(Fraction(0), Fraction(1, 100)),
     ),
     "keys": OneLevel("keys", '    delta: "1/100"\n', "items", keys=Cost(Fraction(0), Fraction(1, 100)), each=840),

@@ -23,7 +23,7 @@ from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.records import codec
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts
 from stream_dp.records.history import History, Joiner
-from stream_dp.records.models import Refusal, Release
+from stream_dp.records.models import ItemCount, Refusal, Release
 from stream_dp.releases import pieces, publication
 from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from stream_dp.windows.effects import Commit, Erase, Increment, Send, Step
@@ -90,7 +90,7 @@ def test_the_interval_of_a_shown_key_holds_its_count_with_95_percent(case: Case,
     held = Fraction(0)
     for noisy, chance in law.items():
         if isinstance(noisy, int):
-            least, most = record.interval(noisy)
+            least, most = record.interval(ItemCount(item="home", count=noisy))
             held += chance if least <= truth <= most else 0
     assert Fraction(95, 100) <= held / (1 - law.get("hidden", Fraction(0))) <= 1
 

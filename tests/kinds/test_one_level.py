@@ -19,14 +19,16 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import system_entropy
 from stream_dp.histograms.compact import CompactHistogram
 from stream_dp.kinds import KINDS
+from stream_dp.kinds.lookup import LookupPlan
 from stream_dp.records import codec
 from stream_dp.records.by_kind import LookupRelease, PureTopKRelease
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode
-from stream_dp.records.models import Refusal, Release
+from stream_dp.records.models import ItemCount, Refusal, Release
 from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
 from tests.kinds.cases import CASES, VIEW
 from tests.kinds.one_level import COUNTS, ONE_LEVEL, OTHERS, OneLevel
 from tests.support.chosen import every, kept_ordinary
+from tests.support.given import there
 from tests.support.releasing import Desk, plan_of
 from tests.support.schemas import mismatch
 
@@ -86,7 +88,7 @@ def test_what_the_noise_leaves_is_near_the_counts() -> None:
     assert [entry.item for entry in top.items] == ["home", "cart"]
     assert all(abs(entry.count - COUNTS[entry.item]) <= top.within_95 for entry in top.items)
     for entry in top.items:
-        least, most = top.interval(entry.count)
+        least, most = top.interval(entry)
         assert least <= COUNTS[entry.item] <= most
     listed, found = released(desks["catalogue strict"]), released(desks["histogram strict"])
     assert {entry.item for entry in listed.items} == {"home", "cart", "nobody", "page 7"}
@@ -100,6 +102,22 @@ def test_what_the_noise_leaves_is_near_the_counts() -> None:
     assert all(abs(read.lookup(key) - count) <= 6 * table.noise_interval_95 for key, count in COUNTS.items())
     assert read.lookup("nobody") <= 6 * table.noise_interval_95
     assert Fraction(table.absent_mean) - read.absent_mean < Fraction(1, 100)
+
+
+def test_the_interval_of_an_answer_holds_the_count_of_its_key_whatever_that_is() -> None:
+    """Of a key that is kept: the law of its answer is that of the table."""
+    desk = Desk(ONE_LEVEL["lookup"].plan())
+    desk.give(VIEW, 0, COUNTS)
+    record, kind = released(desk), desk.plan.views[VIEW].kind
+    assert isinstance(kind, LookupPlan)
+    table, t = kind.compact.query, record.noise_interval_95
+    for count in (*range(40), table.bound // 2, *range(table.bound - 40, table.bound + 1)):
+        held = 0
+        for answer in range(max(0, count - t - 2), min(table.bound, count + t + 2) + 1):
+            least, most = record.interval(ItemCount(item="home", count=answer))
+            of = table.cdf(count, answer) - (table.cdf(count, answer - 1) if answer else 0)
+            held += of if least <= count <= most else 0
+        assert Fraction(held, table.draws) >= Fraction(95, 100)
 
 
 def test_nothing_but_the_mechanism_depends_on_the_data(case: OneLevel) -> None:
@@ -172,12 +190,12 @@ def test_a_window_that_cannot_be_paid_for_is_refused(case: OneLevel) -> None:
 
 @pytest.mark.parametrize("case", sorted(ONE_LEVEL.keys() - {"keys"}), indirect=True)
 def test_a_user_with_more_items_gets_more_noise_for_the_same_epsilon(case: OneLevel) -> None:
-    """The ratio of the table, to the power of what one user moves, is at most e^epsilon, and close to it."""
+    """The ratio of the noise, to the power of what one user moves, is at most e^epsilon, and close to it."""
     for items in (1, 3):
         plan = plan_of(case.text().replace("items_per_user: 1", f"items_per_user: {items}")).views[VIEW].kind
         assert plan.sensitivity == items * case.moved
-        ratio = plan.levels[0].table.ratio ** plan.sensitivity  # type: ignore[attr-defined]
-        assert Fraction("7.389056") < ratio < Fraction("7.3890561")  # e^2
+        ratio = there(plan.levels[0].noise.ratio).value ** plan.sensitivity
+        assert Fraction("7.389056") < 1 / ratio < Fraction("7.3890561")  # e^2
 
 
 @pytest.mark.parametrize("case", kept_ordinary(["catalogue strict"], sorted(ONE_LEVEL)), indirect=True)

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.gateway import streams
+from stream_dp.gateway import server, streams
 from stream_dp.gateway.boards import Board
 from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.records.codec import encode_parts
@@ -211,6 +211,35 @@ async def test_a_token_that_ends_ends_its_streams_and_no_others(
             assert answer.status == 401
 
 
+async def slow_client(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a stream with small buffers, of which nothing is read that is not asked for."""
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)  # else the kernel may take all there is
+    slow.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(slow, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=slow, limit=1 << 10)
+    writer.write(f"GET {PAGES}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    await reader.readuntil(b"retry")
+    return reader, writer
+
+
+@pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends a connection by the time it stalls"
+)
+async def test_a_client_that_takes_nothing_is_ended_even_if_the_kernel_holds_all_that_was_sent(
+    world: World, release: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "STALLED_MS", 500)
+    world.publish(release({"home": 40}))
+    async with world.serving() as session, asyncio.timeout(WITHIN_SECONDS):
+        await ready(session)
+        _, writer = await slow_client(world.port)
+        world.publish(release({f"{'x' * 200} {number}": 900 for number in range(200)}, day=1), most=1 << 19)
+        while world.streams:
+            await asyncio.sleep(0.02)
+        writer.close()
+
+
 async def test_a_client_that_takes_nothing_is_ended_and_others_hear_everything(
     world: World,
     release: Make,
@@ -221,13 +250,7 @@ async def test_a_client_that_takes_nothing_is_ended_and_others_hear_everything(
     world.publish(release({"home": 40}))
     async with world.serving() as session:
         await ready(session)
-        slow = socket.socket()
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)  # else the kernel may take all there is
-        slow.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(slow, ("127.0.0.1", world.port))
-        reader, writer = await asyncio.open_connection(sock=slow, limit=1 << 10)
-        writer.write(f"GET {PAGES}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        await reader.readuntil(b"retry")
+        reader, writer = await slow_client(world.port)
         async with stream(session) as changes:
             for day in range(1, 40):
                 world.publish(release(many, day=day), most=1 << 19)

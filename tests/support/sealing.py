@@ -16,8 +16,7 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.kinds.topk import Selection, TopKPlan
 from stream_dp.lossless.sealed import WindowNoise
-from stream_dp.records.by_kind import RankedCount
-from stream_dp.records.models import ItemCount
+from stream_dp.records.by_kind import HistogramItem, RankedCount
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def fields_of(view: ViewPlan, level: int, items: Iterable[tuple[str, int]], *, c
         payload = msgspec.msgpack.encode(["0" * 16, 16, [20] * len(names)])
         return view.kind.fields(SealedTable(b"", names, column, payload), level, column)
     rows = sorted(items, key=lambda row: (-row[1], row[0]))
-    counts = tuple(ItemCount(item=item, count=count) for item, count in rows)
+    counts = tuple(HistogramItem(item=item, count=count) for item, count in rows)
     assert isinstance(view.kind, HistogramPlan)
     plan = view.kind
     return {

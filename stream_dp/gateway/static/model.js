@@ -11,27 +11,30 @@ export function fromAnswer(data) {
   const one = {id: `${start}-${end}`, start, end, release, refusal, edition: (release ?? refusal)?.edition ?? 1};
   one.released = data.released ? time(data.released) : null;
   one.refused = refusal ? time(data.refusal?.released ?? data.released) : null;
-  one.rows = (release?.items ?? []).map((entry, k) => ({...entry, interval: interval(release, entry.count, data.intervals?.[k])}));
+  one.rows = (release?.items ?? []).map((entry, k) => ({...entry, interval: interval(release, entry, data.intervals?.[k])}));
   one.byItem = new Map(one.rows.map(row => [row.item, row]));
   one.before = release && data.before ? before(release, data.before) : null;
   one.state = state(one);
   return one;
 }
 
+// Whether counts decide if the key is shown: not where it stands on a list.
+export const byCount = (release, entry) => release.minimum_count !== undefined && (!release.catalogue || entry.new === true);
+
 // The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known. `bare`: it has no count.
-export function interval(release, count, ends) {
-  if (count === undefined) return {low: null, high: null, open: true, none: false, bare: true};
-  const half = release.noise_interval_95;
-  const open = release.two_sided_from !== undefined && count < release.two_sided_from;
+export function interval(release, entry, ends) {
+  if (entry.count === undefined) return {low: null, high: null, open: true, none: false, bare: true};
+  const half = release.noise_interval_95, {count} = entry;
+  const open = byCount(release, entry) && count < release.two_sided_from;
   const [low, high] = ends ?? [open ? 1 : count - half, count + half];
-  const none = !open && release.minimum_count === undefined && count + half <= 0;
+  const none = !open && !byCount(release, entry) && count + half <= 0;
   return {low: Math.max(0, low), high: Math.max(0, high), open, none};
 }
 
 function before(release, data) {
   const found = Object.entries(data.intervals ?? {}).map(([item, [low, high]]) => {
     const cut = {low: Math.max(0, low), high: Math.max(0, high)};
-    return [item, {...cut, open: release.kind === 'histogram' && low === 1, none: false}];
+    return [item, {...cut, open: release.kind === 'histogram' && low === 1 && high !== 1 + 2 * data.noise_interval_95, none: false}];
   });
   return {half: data.noise_interval_95, level: data.level?.name ?? data.level, intervals: new Map(found)};
 }

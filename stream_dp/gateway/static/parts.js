@@ -1,6 +1,6 @@
 // The parts of a window's page. A count is never text: it is a tick on the bar of its interval.
 import {button, card, h, muted} from './dom.js';
-import {allOverlap, changes, comparable, missed} from './model.js';
+import {allOverlap, byCount, changes, comparable, missed} from './model.js';
 import {ticks} from './series.js';
 import {epsilon, factor, full, inDelta, inEpsilon, length, list, moment, num, span, words} from './words.js';
 
@@ -87,7 +87,7 @@ export function bars(one, {item, unit, all, go, moved}) {
   const {release, before} = one, limit = shownFrom(release), {most, pc} = scale(one), grid = ticks(0, most);
   const rows = all ? one.rows : one.rows.slice(0, 16), wrong = missed(one), ranked = release.kind === 'topk' && release.selection !== 'fixed-threshold';
   const legend = [['', 'interval now'], before && ['old', `before, ±${num(before.half)}`],
-    one.rows.some(row => row.interval.open) && ['fade', 'noise alone may have shown it'], limit !== undefined && ['hid', 'keys here are hidden']];
+    one.rows.some(row => row.interval.open) && ['fade', 'noise alone may have shown it'], limit !== undefined && one.rows.some(row => byCount(release, row)) && ['hid', 'keys here are hidden']];
   return card('Where the true numbers are, 95 % sure',
     h('div', {class: 'legend', 'aria-hidden': 'true'}, legend.filter(Boolean).map(([name, text]) => h('span', {}, h('i', {class: `key ${name}`}), text))),
     h('ul', {class: 'bars'}, rows.map((row, k) => {
@@ -95,8 +95,8 @@ export function bars(one, {item, unit, all, go, moved}) {
       return h('li', {class: row.item === item && 'chosen'},
         h('div', {class: 'name'}, ranked && h('span', {class: 'muted'}, `${row.rank}. `),
           button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)})),
-        lane(row, {old, pc, limit, grid, from: moved?.get(row.item)}),
-        h('div', {class: 'range'}, words(row.interval), h('span', {class: 'sr'}, ` ${unit}`, old && `; before: ${words(old)}`)));
+        lane(row, {old, pc, limit: byCount(release, row) ? limit : undefined, grid, from: moved?.get(row.item)}),
+        h('div', {class: 'range'}, words(row.interval), row.new && ', new', h('span', {class: 'sr'}, ` ${unit}`, old && `; before: ${words(old)}`)));
     }), h('li', {class: 'axis', 'aria-hidden': 'true'}, h('div'), h('div', {class: 'lane'},
       grid.map((t, k) => h('span', {class: k === 0 && 'first', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
     wrong.length > 0 && h('p', {class: 'note warn'}, h('strong', {}, list(wrong)), ': The earlier interval missed. About 1 of 20 does; the new one replaces it.'),
@@ -144,17 +144,18 @@ export function empty({release}) {
       h('code', {}, `/v1/views/${release.view}/series?item=KEY`), ', or ', h('code', {}, `stream-dp lookup FILE ${release.view} ${release.audience} KEY`), '.'),
     muted(`A key that nobody has gets ${release.absent_mean} on average, so do not add up the answers of many keys.`));
   }
-  if (release.catalogue?.keys === 0) return card('No keys yet', h('p', {}, 'The keys that are counted here are found by another view. None had been found when this window closed.'));
+  if (release.catalogue?.keys === 0 && release.kind !== 'histogram') return card('No keys yet', h('p', {}, 'The keys that are counted here are found by another view. None had been found when this window closed.'));
   const limit = shownFrom(release);
   return card('Nothing stands out in this window',
     h('p', {}, limit === undefined ? 'It was released, but no key could be told from the others. ' : 'It was released, but no key reached the limit from which one is shown. ',
       'That does not mean that there was nothing.'), limit !== undefined && limits(release));
 }
 
-const limits = ({kind, k, minimum_count: least, noise_interval_95: half}) => kind === 'pure_topk' ? h('p', {},
+const limits = ({kind, k, catalogue: known, minimum_count: least, noise_interval_95: half}) => kind === 'pure_topk' ? h('p', {},
   `At most ${k} keys are shown, those with the largest counts, from ${num(least)} on. `
   + 'In 95 % of the windows no key that nobody has is shown.') : h('p', {},
-  `A key is shown from ${num(least)} on. One with ${num(least + half)} or more would be shown, 97 % sure; `
+  `${known?.keys ? `The ${num(known.keys)} keys that were known before are always shown, and any other` : 'A key is shown'} from ${num(least)} on. `
+  + `One with ${num(least + half)} or more would be shown, 97 % sure; `
   + `one with fewer than ${num(Math.max(1, least - half))} would be hidden, 97 % sure.`);
 
 export const hidden = one => card('What is hidden', limits(one.release), muted('How many keys are below is not known to anybody who reads this.'));

@@ -29,6 +29,7 @@ import faust
 from faust.types import TP, ConsumerMessage
 
 from stream_dp.runtime.clock import Tick, read_tick
+from stream_dp.runtime.kafka.unpacking import bytes_of
 from stream_dp.windows.encoding import CHUNK_BYTES, cut
 
 MAX_WAIT_SECONDS = 0.1
@@ -225,7 +226,8 @@ class CoalescingConsumer:
 
     def _batches(self, tp: TP, records: Sequence[Any], now_ms: int, settings: int = 0) -> list[Chunk]:
         batches = []
-        for some in cut(records, _size, CHUNK_BYTES):
+        is_small = bytes_of(records) <= CHUNK_BYTES
+        for some in [records] if is_small else cut(records, _size, CHUNK_BYTES):
             batches.append(Chunk(tp.topic, tp.partition, some, now_ms, self._last.get(tp), settings))
             self._last[tp] = some[-1].offset
         return batches

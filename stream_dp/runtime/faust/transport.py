@@ -15,6 +15,7 @@ from faust.types import TP, ConsumerMessage
 
 from stream_dp.runtime.embedded import LogRecord, MemoryLog
 from stream_dp.runtime.faust.coalescing import CoalescingConsumer, message_of
+from stream_dp.runtime.kafka.unpacking import BARE
 
 KAFKA, MEMORY = "stream-dp-kafka", "stream-dp-memory"
 """Schemes of the addresses of the two transports."""
@@ -34,6 +35,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        consumer._key_deserializer = BARE
         return consumer
 
     def verify_event_path(self, now: float, tp: TP) -> None:
@@ -67,6 +69,11 @@ class Consumer(CoalescingConsumer, driver.Consumer):
 
     def _new_consumer_thread(self) -> _ConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
+        if tp.topic in self.app.coalesced:
+            return super()._to_message(tp, record)
+        return message_of(self.app, tp, record, record.value, record.key, record.headers)
 
     def fetched_to(self, tp: TP) -> int | None:
         """The offset the next fetch starts at: behind every record and transaction marker read so far."""

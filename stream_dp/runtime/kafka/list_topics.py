@@ -59,6 +59,7 @@ class _KeysOfRecords:
 
 class _ItemOfRelease(msgspec.Struct):
     item: str
+    count: int = 0
 
 
 class _SpanOfRelease(msgspec.Struct):
@@ -82,6 +83,12 @@ class _KeysOfRelease(msgspec.Struct):
     revision: int
     items: list[_ItemOfRelease]
     part: _PartOfRelease | None = None
+    stays_from: int | None = None
+
+    def listed(self) -> tuple[str, ...]:
+        """Return its keys; of a view that remembers keys, those that a public rule on noisy counts keeps known."""
+        least = self.stays_from
+        return tuple([one.item for one in self.items if least is None or one.count >= least])
 
 
 class _ReadRelease(NamedTuple):
@@ -129,8 +136,8 @@ class _KeysOfReleases:
             except msgspec.DecodeError:
                 raise ConfigError("it holds a record that is none of stream-dp") from None
             part, parts = (1, 1) if record.part is None else (record.part.number, record.part.of)
-            window, shown = (record.window.end_ms, record.window.start_ms), tuple([one.item for one in record.items])
-            self._entries[key, record.revision] = _ReadRelease(window, record.revision, part, parts, shown)
+            window = record.window.end_ms, record.window.start_ms
+            self._entries[key, record.revision] = _ReadRelease(window, record.revision, part, parts, record.listed())
         windows = sorted({entry.window for entry in self._entries.values()})
         newest, whole = set(windows[-self.keep - _SPARE :]), self._whole()
         self._entries = {

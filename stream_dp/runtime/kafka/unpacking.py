@@ -3,14 +3,19 @@
 The Kafka client unpacks a batch whole. It does so here once this module is imported. Of a batch that would take more
 than `MOST_BYTES`, each record becomes one that is refused as `batch_too_large`: counted, with a dead letter that tells
 its offset, and nothing of it is in memory.
+
+A consumer whose `key_deserializer` is `BARE` is handed records as the reader of batches makes them, without their topic
+and partition. The client would make another object of each, one by one, which takes longer than all else about it.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import cramjam
@@ -107,11 +112,37 @@ def _bounded(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Any]
     return decode
 
 
+class BareRecords(NamedTuple):
+    """Records that follow on one another in a batch; the client takes them for one record."""
+
+    records: list[Any]
+
+    @property
+    def offset(self) -> int:
+        """That of the last one."""
+        offset: int = self.records[-1].offset
+        return offset
+
+
+BARE: Any = object()
+"""As `key_deserializer` of a consumer: hand out bare records."""
+_AT_ONCE = 1000
+"""Bare records of a batch that are taken together."""
+
+
+def bytes_of(records: Sequence[Any]) -> int:
+    """Bytes of the keys and values of records."""
+    return sum(sum(map(len, filter(None, map(part, records)))) for part in _PARTS)
+
+
+_PARTS = attrgetter("key"), attrgetter("value")
+
+
 class UnpackedBatch:
     """A batch as the client reads it, or its records as refused ones."""
 
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
+    def __init__(self, batch: Any, *, is_bare: bool) -> None:
+        self._batch, self._is_bare = batch, is_bare
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
@@ -122,31 +153,62 @@ class UnpackedBatch:
     def __iter__(self) -> Iterator[Any]:
         batch = self._batch
         try:
-            return iter(batch)
+            records = list(batch) if self._is_bare else iter(batch)
         except TooLargeError:
             offsets = range(batch.base_offset, batch.next_offset)
-            return (Refused(offset, batch.max_timestamp, batch.timestamp_type) for offset in offsets)
+            records = [Refused(offset, batch.max_timestamp, batch.timestamp_type) for offset in offsets]
+        if self._is_bare:
+            return (BareRecords(records[at : at + _AT_ONCE]) for at in range(0, len(records), _AT_ONCE))
+        return iter(records)
 
 
 class Batches:
     """The batches of one answer of a broker."""
 
-    def __init__(self, records: Any) -> None:
-        self._records = records
+    def __init__(self, records: Any, *, is_bare: bool) -> None:
+        self._records, self._is_bare = records, is_bare
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._records, name)
 
     def next_batch(self) -> UnpackedBatch:
         """The next one."""
-        return UnpackedBatch(self._records.next_batch())
+        return UnpackedBatch(self._records.next_batch(), is_bare=self._is_bare)
 
 
 class PartitionRecords(fetcher.PartitionRecords):
     """The records of a partition, batch by batch."""
 
-    def __init__(self, tp: Any, records: Any, *rest: Any) -> None:
-        super().__init__(tp, Batches(records), *rest)
+    next_fetch_offset: int
+
+    def __init__(self, tp: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any) -> None:
+        self.is_bare = key_deserializer is BARE
+        self._left: list[Any] = []
+        super().__init__(tp, Batches(records, is_bare=self.is_bare), aborted, offset, key_deserializer, *rest)
+
+    def _consumer_record(self, tp: Any, record: Any) -> Any:
+        if not self.is_bare:
+            return super()._consumer_record(tp, record)
+        if record.records[0].offset < self.next_fetch_offset:  # a batch is fetched whole
+            return BareRecords([one for one in record.records if one.offset >= self.next_fetch_offset])
+        return record
+
+    def bare(self, most: int) -> tuple[list[Any], bool]:
+        """Take at most so many bare records, about `MOST_BYTES`; and say if there may be more."""
+        taken, has_more = self._left, True
+        size = bytes_of(taken)
+        while has_more and size < MOST_BYTES and len(taken) < most:
+            found = next(self, None)
+            has_more = found is not None
+            if found is not None:
+                taken += found.records
+                size += bytes_of(found.records)
+        taken, self._left = taken[:most], taken[most:]
+        if self._left:
+            self.next_fetch_offset, has_more = self._left[0].offset, True
+        elif taken:
+            self.next_fetch_offset = max(self.next_fetch_offset, taken[-1].offset + 1)
+        return taken, has_more
 
 
 class FetchResult(fetcher.FetchResult):
@@ -159,16 +221,24 @@ class FetchResult(fetcher.FetchResult):
         taken: list[Any] = []
         if not self.check_assignment(self._topic_partition) or not self.has_more():
             return taken
+        if self._partition_records.is_bare:
+            taken, has_more = self._partition_records.bare(sys.maxsize if max_records is None else max_records)
+        else:
+            taken, has_more = self._one_by_one(max_records)
+        self._update_position()
+        if not has_more:
+            self._partition_records = None
+        return taken
+
+    def _one_by_one(self, max_records: int | None) -> tuple[list[Any], bool]:
+        taken: list[Any] = []
         size = 0
         for record in self._partition_records:
             taken.append(record)
             size += record.serialized_key_size + record.serialized_value_size
             if size >= MOST_BYTES or len(taken) == max_records:
-                self._update_position()
-                return taken
-        self._update_position()
-        self._partition_records = None
-        return taken
+                return taken, True
+        return taken, False
 
 
 _reader: Any = import_module(default_records.DefaultRecordBatch.__module__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -41,6 +42,9 @@ from stream_dp.windows.durations import format_duration
 log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
+COLLECTING = 50_000, 20, 20
+"""New objects, and collections of younger ones, between two looks for garbage: what counting makes is none, and what it
+keeps is looked through each time (`gc.set_threshold`)."""
 STOP_SECONDS = 30.0
 """Time that a worker may take to stop that is not a process of its own."""
 
@@ -75,6 +79,7 @@ async def run_worker(
     check_files(plan)
     os.umask(OTHERS)
     open_more_files()
+    gc.set_threshold(*COLLECTING)
     with locked(plan.data_dir):
         async with AsyncExitStack() as stack:
             if http is not None:
@@ -95,6 +100,8 @@ async def run_worker(
                 await crash
             await worker.loaded()
             watch.cancel()
+            gc.collect()
+            gc.freeze()
             views = len(worker.plan.newest)
             log.info("worker of %s is running: %d views on %s%s", plan.id, views, plan.broker, worker.share)
             while not stop.given:

@@ -25,8 +25,8 @@ def drawn(what: RenderableType, width: int) -> list[str]:
 
 
 def test_bar_is_solid_to_the_lower_end_of_the_interval_and_thin_to_the_upper_one() -> None:
-    rows = [Row("home", 10, "10"), Row("faq", 4, "4"), Row("x", -3, "-3")]
-    assert drawn(Bars(rows, lambda count: (count - 2, count + 2), scale=12), 20) == [
+    rows = [Row("home", (8, 12), "10"), Row("faq", (2, 6), "4"), Row("x", (-5, -1), "-3")]
+    assert drawn(Bars(rows, scale=12), 20) == [
         "home ▆▆▆▆▆▆▆▆──── 10",
         "faq  ▆▆────        4",
         "x                 -3",
@@ -34,33 +34,33 @@ def test_bar_is_solid_to_the_lower_end_of_the_interval_and_thin_to_the_upper_one
 
 
 def test_every_line_has_the_width_of_the_screen_whatever_the_keys() -> None:
-    rows = [Row("k" * 100, 7, "7"), Row("日本", 5, "5")]
+    rows = [Row("k" * 100, (1, 8), "7"), Row("日本", (1, 6), "5")]
     console = Console(width=60)
-    lines = console.render_lines(Bars(rows, lambda count: (1, count + 1), 8), pad=False)
+    lines = console.render_lines(Bars(rows, 8), pad=False)
     assert {sum(segment.cell_length for segment in line) for line in lines} == {60}
 
 
 def test_a_narrow_screen_shortens_keys_then_leaves_out_the_bars_and_cuts_no_words() -> None:
-    rows = [Row("a-rather-long-key", 10, "10 ±2   was 12 ±4")]
-    assert drawn(Bars(rows, lambda count: (count - 2, count + 2), 12), 38) == [
+    rows = [Row("a-rather-long-key", (8, 12), "10 ±2   was 12 ±4")]
+    assert drawn(Bars(rows, 12), 38) == [
         "a-rather-long-… ▆▆▆─ 10 ±2   was 12 ±4",
     ]
-    assert drawn(Bars(rows, lambda count: (count - 2, count + 2), 12), 30) == [
+    assert drawn(Bars(rows, 12), 30) == [
         "a-rather-lo… 10 ±2   was 12 ±4",
     ]
-    narrow = drawn(Bars(rows, lambda count: (count - 2, count + 2), 12), 20)
+    narrow = drawn(Bars(rows, 12), 20)
     assert " ".join(" ".join(narrow).split()) == "a-rather-lo… 10 ±2 was 12 ±4"
 
 
 def test_bar_of_a_key_that_noise_alone_may_have_shown_is_thin_from_one(release: Make) -> None:
     record = release({"home": 60, "faq": 45})
     assert record.minimum_count == 45 < record.two_sided_from <= 60
-    rows = [Row(entry.item, entry.count, str(entry.count)) for entry in record.items]
-    assert drawn(Bars(rows, record.interval, scale=70), 78) == [
+    rows = [Row(entry.item, record.interval(entry), str(entry.count)) for entry in record.items]
+    assert drawn(Bars(rows, scale=70), 78) == [
         "home " + "▆" * 51 + "─" * 18 + "  60",
         "faq  ▆" + "─" * 53 + " " * 17 + "45",
     ]
-    assert [count_words(record, count) for count in (60, 45)] == ["60 ±9", "45 (1 to 54)"]
+    assert [count_words(record, entry) for entry in record.items] == ["60 ±9", "45 (1 to 54)"]
 
 
 def test_full_width_reaches_the_upper_end_of_the_longest_bar(release: Make) -> None:

@@ -14,6 +14,7 @@ import pytest
 from stream_dp.config.planner import load_plan
 from stream_dp.config.shares import asked
 from stream_dp.errors import BrokerError
+from stream_dp.kinds.sealing import TruncatedLevel
 from stream_dp.operations.events_file import Row
 from stream_dp.operations.first_file import Answers, first_file, guess, topic_rows
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
@@ -188,6 +189,20 @@ def test_the_pool_is_taken_where_it_affords_more(tmp_path: Path, window: str, *,
         assert view.affords == 4
     else:
         assert view.affords > Fraction(4, 28)
+
+
+@pytest.mark.parametrize(("window", "ends"), [("1d", False), ("4w", True)])
+def test_one_level_has_the_noise_that_shows_keys_of_the_fewest_users(
+    tmp_path: Path, window: str, *, ends: bool
+) -> None:
+    """In one window of a period noise that ends; in 28, Gaussian noise in a pool."""
+    text = first_file(answers(window=window, one_level=True))[0]
+    (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
+    (view,) = load_plan(tmp_path / "shop.yaml", {}).views.values()
+    assert [level.name for level in view.levels] == ["detailed"]
+    assert isinstance(view.levels[0], TruncatedLevel) == ends == (view.ledger.pool is None)
+    assert ("with one level and no pool, truncated-laplace shows keys of fewer users" in text) == ends
+    assert (view.kind.least_shown(0) or 0) < (first_file(answers(window=window))[1].kind.least_shown(-1) or 0)
 
 
 def test_the_newest_records_of_a_topic_are_looked_at() -> None:

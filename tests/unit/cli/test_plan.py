@@ -135,6 +135,15 @@ def test_the_noise_of_the_file_does_not_matter_to_what_another_noise_needs(
     assert needed[0] == needed[1] is not None
 
 
+def test_a_grid_compares_laws_of_noise(words: tuple[str, ...], call: Call) -> None:
+    laws = "discrete-laplace,truncated-laplace,discrete-gaussian"
+    said = call(*words, "--grid", f"noise={laws}", "--grid", "epsilon=1/10", "--json")
+    laplace, truncated, gaussian = json.loads(said.out)["points"]
+    assert laplace["shown_from"] == 278
+    assert truncated["shown_from"] == 218
+    assert "give ledger 'customers' a pool" in gaussian["reason"]
+
+
 def test_json_has_every_point_and_reasons(words: tuple[str, ...], call: Call) -> None:
     said = call(*words, "--grid", "epsilon=1,8", "--json", "--goal", "error")
 

@@ -91,6 +91,7 @@ views:
     item_meaning: the airport of arrival
     buckets: 8
     noise: discrete-laplace
+    remember: {audience: public, keep: 2}
   busiest:
     kind: topk
     k: 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,7 +81,7 @@ def test_a_window_has_the_newest_release_the_one_before_and_a_refusal_that_is_ne
         "1970-01-01T00:00:00Z",
     )
     assert body["record"] == json.loads(encode(sharper))
-    assert body["intervals"] == [[max(0, low), high] for low, high in [sharper.interval(44)]]
+    assert body["intervals"] == [[max(0, low), high] for low, high in [sharper.interval(sharper.items[0])]]
     assert body["before"]["intervals"]["about"] == [1, 2 + first.noise_interval_95]
     assert body["refusal"]["revision"] == 3
 
@@ -108,16 +110,41 @@ def test_an_interval_never_begins_below_zero(release: Make) -> None:
     assert body["intervals"][0][0] == 0
 
 
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_from_every_offset_list_and_stream_give_the_board_of_the_whole_topic(
-    release: Make, refusal: Make, is_compacted: bool
-) -> None:
-    rows = history(release, refusal)
-    kept = compacted(rows) if is_compacted else rows
-    whole = board_of(kept)
+def long_history(release: Make, refusal: Make, seed: int) -> Rows:
+    """A thousand records of what `history` has, in an order by chance: 40 windows that come, get sharper and expire."""
+    chance, days, revisions, records = random.Random(seed), list(range(40)), Counter[int](), list[Any]()
+    while len(records) < 1000:
+        place = chance.randrange(40)
+        day, kind = days[place], chance.choice(["release", "release", "large", "refusal", "expired", "again"])
+        if kind == "again":
+            records += records[-1:]
+        elif kind == "expired":
+            large = release(MANY, day=day)
+            records += [key for key, _ in encode_parts(large, 3200)] + [topic_key(refusal(day=day))]
+            days[place] += 40
+        else:
+            revisions[day] += 1
+            counts = dict(list(MANY.items())[: chance.choice([150, 300])]) if kind == "large" else {"home": 40}
+            about = {"day": day, "revision": revisions[day], "level": min(2, revisions[day] - 1)}
+            records.append(refusal(**about) if kind == "refusal" else release(counts, **about))
+    rows = rows_of(*records, most=3200)[:1000]
+    assert len(rows) == 1000
+    return rows
+
+
+def check_resuming(rows: Rows, kept: Rows) -> int:
+    """Compare a client that has read to an offset, and then gets what changed, with the whole board.
+
+    Returns:
+        From how many offsets it could go on.
+    """
+    whole, growing, resumed = board_of(kept), Board("pages", "public", "5d1f09c2"), 0
     whole.loaded()
+    at_end = {window: (cell.release, cell.refusal) for window, cell in whole.cells.items()}
     for end in range(len(rows) + 1):
-        client = {window: cell.body("5d1f09c2") for window, cell in board_of(rows[:end]).cells.items()}
+        client = {window: (cell.release, cell.refusal) for window, cell in growing.cells.items()}
+        for offset, key, value in rows[end : end + 1]:
+            growing.take(key, value, offset, 0)
         changes = whole.since(end - 1, now_ms=1)
         if 0 < end <= kept[0][0]:
             assert changes == Reset("too_far_behind"), "the record of the position is gone with its neighbours"
@@ -125,16 +152,32 @@ def test_from_every_offset_list_and_stream_give_the_board_of_the_whole_topic(
         assert not isinstance(changes, Reset)
         assert changes == sorted(changes)
         for _, window in changes:
-            if window in whole.cells:
-                client[window] = whole.cells[window].body("5d1f09c2")
+            if window in at_end:
+                client[window] = at_end[window]
             else:
-                client = {
-                    one: body
-                    for one, body in client.items()
-                    if one[0] != window[0] or window[1] not in (UNKNOWN_END, one[1])
-                }
-        revisions = {window: json.loads(body)["record"] for window, body in client.items()}
-        assert revisions == {w: json.loads(c.body("5d1f09c2"))["record"] for w, c in whole.cells.items()}
+                ends = (window[1],) if window[1] != UNKNOWN_END else {end_ms for _, end_ms in client}
+                client = {one: seen for one, seen in client.items() if one[0] != window[0] or one[1] not in ends}
+        assert client == at_end
+        resumed += 1
+    return resumed
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_from_every_offset_list_and_stream_give_the_board_of_the_whole_topic(
+    release: Make, refusal: Make, is_compacted: bool
+) -> None:
+    rows = history(release, refusal)
+    assert check_resuming(rows, compacted(rows) if is_compacted else rows) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_from_every_offset_of_a_thousand_records_they_give_the_board_of_the_whole_topic(
+    release: Make, refusal: Make, seed: int, is_compacted: bool
+) -> None:
+    rows = long_history(release, refusal, seed)
+    assert check_resuming(rows, compacted(rows) if is_compacted else rows) > (100 if is_compacted else 1000)
 
 
 def test_an_expired_window_is_told_even_if_compaction_left_its_tombstone_alone(release: Make) -> None:

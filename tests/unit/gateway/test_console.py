@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from stream_dp.config.plan import Plan
+from stream_dp.config.planner import load_plan
 from stream_dp.errors import OutageError
 from stream_dp.gateway.tokens import LOOKER, OPERATOR, OPERATORS_PREFIX, RequestRate, new_token, revoke_token
 from stream_dp.gateway.web import SECURITY, STATUSES
+from stream_dp.operations.settings import assigned
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.windows.durations import parse_time
 from tests.support.chosen import ordinarily, spread
@@ -218,23 +220,33 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("seed", ordinarily(8, range(30)))
-def test_a_plan_says_what_tune_says_and_no_release_is_asked_for(
-    desk: Desk, call: Call, visits_file: Path, seed: int
-) -> None:
+def drawn(seed: int) -> tuple[str, list[str]]:
+    """A view and some changes of it."""
     chance = random.Random(seed)
     view = chance.choice(list(VALUES))
     keys = chance.sample(list(VALUES[view]), chance.randint(1, 3))
-    assignments = [f"{key}={chance.choice(VALUES[view][key])}" for key in keys]
+    return view, [f"{key}={chance.choice(VALUES[view][key])}" for key in keys]
+
+
+@pytest.mark.parametrize("seed", ordinarily(8, range(200)))
+def test_a_plan_says_what_apply_and_tune_say_and_no_release_is_asked_for(
+    desk: Desk, call: Call, visits_file: Path, seed: int
+) -> None:
+    view, assignments = drawn(seed)
     started = [] if seed % 3 else ["--from", "2026-03-05"]
     desk.asked.clear()
     plan = run(desk.plan_of(*assignments, view=view, **({"from": "2026-03-05"} if started else {})))
     assert desk.asked == set()
+    other = visits_file.with_name("other.yaml")
+    other.write_text(json.dumps(assigned(load_plan(visits_file), view, assignments)))  # which is YAML, too
     said = call("tune", visits_file, view, *assignments, *started, "--dry-run", "--json")
+    applied = call("apply", other, *started, "--dry-run", "--json")
     told = json.loads(said.out)
     if said.code:
         assert (plan["plan"], plan["faults"]) == (None, told["faults"])
+        assert json.loads(applied.out)["faults"] == told["faults"]
         return
+    assert json.loads(applied.out) == told
     assert {**told, "new_topics": [], "rights": "enough"} == {**plan["change"], "new_topics": [], "rights": "enough"}
     before, after = ({one["level"]: one["noise_interval_95"][side] for one in plan["levels"]} for side in SIDES)
     for changed in (one for one in told["views"] if one["view"] == view):
@@ -251,10 +263,7 @@ def test_random_changes_are_possible_and_impossible_ones(desk: Desk) -> None:
     """What the test above draws has enough of both."""
     found = []
     for seed in range(30):
-        chance = random.Random(seed)
-        view = chance.choice(list(VALUES))
-        keys = chance.sample(list(VALUES[view]), chance.randint(1, 3))
-        assignments = [f"{key}={chance.choice(VALUES[view][key])}" for key in keys]
+        view, assignments = drawn(seed)
         found.append(run(desk.plan_of(*assignments, view=view))["plan"] is not None)
     assert min(found.count(True), found.count(False)) >= 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -49,12 +50,12 @@ PLACES = {
 FEW, MANY = 6, 40
 
 
-def steady(examples: int) -> settings:
-    """Settings with which the same requests are made each time."""
+def steady(examples: int, *, is_random: bool = False) -> settings:
+    """Settings with which the same requests are made each time, or others."""
     phases = (Phase.explicit, Phase.generate)
     return settings(
         max_examples=examples,
-        derandomize=True,
+        derandomize=not is_random,
         database=None,
         deadline=None,
         phases=phases,
@@ -83,7 +84,7 @@ def gateway(tmp_path: Path, release: Make, refusal: Make) -> Gateway:
     return found
 
 
-def fuzz(gateway: Gateway, examples: int, only: str = "/") -> set[int]:
+def fuzz(gateway: Gateway, examples: int, only: str = "/", *, is_random: bool = False) -> set[int]:
     """Ask for everything that the gateway describes; return the statuses of its answers."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", gateway.app())
     credentials = [None, f"Bearer {token_of(gateway, 'staff')}", "Bearer sdp_x"]
@@ -92,15 +93,16 @@ def fuzz(gateway: Gateway, examples: int, only: str = "/") -> set[int]:
         operation = found.ok()  # type: ignore[union-attr]  # an operation that is described wrongly has none
         if not operation.path.startswith(only):
             continue
-        fuzz_operation(operation, examples, statuses, credentials)
+        asked = steady(examples, is_random=is_random)
+        fuzz_operation(operation, asked, statuses, credentials)
         with suppress(Unsatisfiable):  # nothing can be wrong with it
-            fuzz_operation(operation, examples, statuses, credentials, GenerationMode.NEGATIVE)
+            fuzz_operation(operation, asked, statuses, credentials, GenerationMode.NEGATIVE)
     return statuses
 
 
 def fuzz_operation(
     operation: Any,
-    examples: int,
+    asked: settings,
     statuses: set[int],
     credentials: list[str | None],
     mode: GenerationMode = GenerationMode.POSITIVE,
@@ -108,7 +110,7 @@ def fuzz_operation(
     is_good = mode is GenerationMode.POSITIVE
     names = {one.name for one in operation.path_parameters}
 
-    @steady(examples)
+    @asked
     @given(
         operation.as_strategy(generation_mode=mode),
         st.fixed_dictionaries({name: PLACES[name] for name in names if is_good}),  # or hardly a view would be there
@@ -130,6 +132,13 @@ def test_answers_are_as_the_gateway_describes_them(gateway: Gateway) -> None:
 @pytest.mark.slow
 def test_many_answers_are_as_the_gateway_describes_them(gateway: Gateway) -> None:
     assert {200, 400, 401, 404} <= fuzz(gateway, MANY)
+
+
+@pytest.mark.nightly
+def test_ten_minutes_of_other_requests_are_answered_as_described(gateway: Gateway) -> None:
+    until = time.monotonic() + 600
+    while time.monotonic() < until:
+        fuzz(gateway, MANY, is_random=True)
 
 
 @pytest.mark.parametrize(

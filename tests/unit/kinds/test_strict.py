@@ -31,6 +31,7 @@ from stream_dp.kinds.kind import ViewBasis
 from stream_dp.kinds.sealing import SealedTable, Sealing
 from stream_dp.lossless.sealed import KEY_BYTES, SALT_BYTES, WindowNoise
 from stream_dp.records.by_kind import HistogramRelease
+from stream_dp.records.models import ItemCount
 from tests.kinds.cases import VIEW
 from tests.kinds.one_level import ONE_LEVEL
 from tests.support.chosen import ordinarily
@@ -339,7 +340,7 @@ def test_the_interval_of_a_record_is_the_one_computed_here() -> None:
         of = law(plan.table, count)
         held = Fraction(0)
         for noisy in range(record.minimum_count, plan.table.bound + 1):
-            least, most = record.interval(noisy)
+            least, most = record.interval(ItemCount(item="home", count=noisy))
             held += of[noisy] if least <= count <= most else 0
         assert held / sum(of[record.minimum_count :]) == covered(plan, count, record.two_sided_from)
 

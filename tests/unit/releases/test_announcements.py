@@ -13,6 +13,7 @@ from stream_dp.config.planner import build_plan
 from stream_dp.control.editions import first_record, next_record, plan_holding
 from stream_dp.control.settings_change import Situation, propose
 from stream_dp.records.codec import encode, parse, schema
+from stream_dp.records.codec import outline as outline_of
 from stream_dp.records.view_record import ViewRecord
 from stream_dp.releases.announcements import view_record
 from stream_dp.releases.rows import ANNOUNCED
@@ -57,6 +58,12 @@ def standing(desk: Desk) -> dict[tuple[str, int], bytes]:
         for (topic, _, key), value in left.items()
         if value is not None
     }
+
+
+def editions_left(desk: Desk, audience: str) -> set[int]:
+    """The editions of what compaction leaves of the releases for an audience."""
+    left = newest(one for one in desk.published() if one.topic == release_topic("pages", audience))
+    return {outline.edition for value in left.values() if value is not None and (outline := outline_of(value))}
 
 
 def of(view: ViewPlan, audience: str) -> ViewRecord:
@@ -276,6 +283,20 @@ def test_the_record_of_an_edition_is_taken_back_with_its_last_windows() -> None:
         desk.give("pages@2", 1000 * second, HOME)
     assert {edition for _, edition in standing(desk)} == {2}
     desk.reader.restart()
+    assert {edition for _, edition in standing(desk)} == {2}
+
+
+def test_the_record_of_an_edition_stays_for_windows_that_it_released_before_the_next_was_known() -> None:
+    short, dearer = ("retention: 1h", "retention: 2s"), ('coarse, epsilon: "1"', 'coarse, epsilon: "3/2"')
+    first, second = plan(ONLY_PAGES, RICH, short), plan(ONLY_PAGES, RICH, short, dearer)
+    desk = Desk(holding((0, first)))
+    for start in range(5):
+        desk.give("pages", 1000 * start, HOME)
+    desk.change(holding((0, first), (2, second)))
+    for start in range(5, 10):
+        assert {("public", edition) for edition in editions_left(desk, "public")} <= standing(desk).keys()
+        desk.give("pages@2", 1000 * start, HOME)
+        desk.reader.restart()
     assert {edition for _, edition in standing(desk)} == {2}
 
 

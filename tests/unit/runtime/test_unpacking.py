@@ -36,9 +36,9 @@ def batch(codec: int, first: int, values: list[bytes]) -> bytes:
     return bytes(made)
 
 
-def records(*batches: bytes) -> Any:
+def records(*batches: bytes, begins: int = 0, how: Any = None) -> Any:
     """What the client reads of the answer of a broker."""
-    return fetcher.PartitionRecords(PLACE, MemoryRecords(b"".join(batches)), [], 0, None, None, True, 0)
+    return fetcher.PartitionRecords(PLACE, MemoryRecords(b"".join(batches)), [], begins, how, None, True, 0)
 
 
 @pytest.mark.parametrize("name", kept_ordinary(["none", "snappy", "zstd"], CODECS))
@@ -106,3 +106,46 @@ def test_many_small_batches_of_one_answer_are_handed_out_a_bound_at_a_time() -> 
         counts.append(len(result.getall(10_000)))
     assert counts == [32, 32, 32, 4]
     assert vars(cluster)["unpacking"] is unpacking  # whoever connects reads like this
+
+
+@pytest.mark.parametrize("most", [1, 7, 999, 1000, 1001, 4000, 100_000])
+@pytest.mark.parametrize("begins", [0, 1, 1500, 3999])
+def test_bare_records_are_those_of_the_client_however_many_are_asked_for(begins: int, most: int) -> None:
+    sizes = [1, 999, 1000, 1001, 3, 996, 2500]
+    parts, first = [], 0
+    for size in sizes:
+        if first + size > begins:  # brokers begin with the batch that is asked for
+            parts.append(batch(CODECS["lz4"], first, [b"%d" % number for number in range(first, first + size)]))
+        first += size
+    plain = [(one.offset, one.timestamp, one.key, one.value) for one in records(*parts, begins=begins)]
+    assert [offset for offset, *_ in plain] == list(range(begins, first))
+    assignment = _Assignment()
+    assignment.position = begins
+    answer = records(*parts, begins=begins, how=unpacking.BARE)
+    result = fetcher.FetchResult(PLACE, assignment=assignment, partition_records=answer, backoff=0)
+    found: list[Any] = []
+    while result.has_more():
+        some = result.getall(most)
+        assert len(some) <= most
+        found += some
+        assert assignment.position == (found[-1].offset + 1)
+    assert [(one.offset, one.timestamp, one.key, one.value) for one in found] == plain
+
+
+def test_bare_records_of_a_batch_beyond_the_bound_are_refused_one_by_one() -> None:
+    parts = [batch(CODECS["zstd"], 0, [b"a"]), batch(CODECS["zstd"], 1, [BLANK] * 40), batch(0, 41, [b"b"])]
+    answer = records(*parts, how=unpacking.BARE)
+    result = fetcher.FetchResult(PLACE, assignment=_Assignment(), partition_records=answer, backoff=0)
+    found = result.getall(None)
+    assert [one.value for one in found] == [b"a", *[None] * 40, b"b"]
+    assert all(one.headers == ((TOO_LARGE_HEADER, b""),) for one in found[1:41])
+
+
+def test_many_small_batches_are_handed_out_bare_a_bound_at_a_time() -> None:
+    parts = [batch(CODECS["gzip"], 20 * number, [BLANK] * 20) for number in range(5)]
+    answer = records(*parts, how=unpacking.BARE)
+    result = fetcher.FetchResult(PLACE, assignment=_Assignment(), partition_records=answer, backoff=0)
+    counts = []
+    while result.has_more():
+        counts.append(len(result.getall(10_000)))
+    assert counts == [40, 40, 20]

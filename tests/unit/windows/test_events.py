@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from stream_dp.windows.events import (
     MAX_KEY_BYTES,
     TOO_LARGE_HEADER,
     WATERMARK_HEADER,
+    Decoded,
     EventDecoder,
     EventFormat,
     TimeUnit,
@@ -298,6 +300,36 @@ def test_every_record_is_an_event_a_watermark_or_refused_once(
     found = [*out.offsets, *(offset for offset, _ in out.watermarks), *(offset for offset, _ in out.refused)]
     assert sorted(found) == list(range(len(entries)))
     assert len(out.users) == len(out.times) == len(out.columns[0].items) == len(out.offsets)
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "iso"])
+@pytest.mark.parametrize("user", [None, "page"])
+def test_a_chunk_says_of_each_record_what_it_says_of_that_alone(user: str | None, unit: TimeUnit) -> None:
+    """Whether records are decoded together or one by one: of these chunks, parts are decoded in both ways."""
+    chance = Random(7)
+    time = '"2026-11-27T00:00:00Z"' if unit == "iso" else "1"
+    good = [(b"u", f'{{"page":"u","at":{time}}}'.encode()), (b"17", f'{{"page":17,"at":{time}}}'.encode())]
+    odd = [(b"u", value) for value, _ in VALUES.values()] + [(b"", good[0][1]), (None, good[0][1]), (b"v", None)]
+    reader, judged = decoder(user=user, unit=unit), []
+    for rare in (0, 1, 30):
+        drawn = [chance.choice(odd) if chance.randrange(100) < rare else chance.choice(good) for _ in range(2300)]
+        entries = [Entry(offset, key, value, 5) for offset, (key, value) in enumerate(drawn)]
+        whole = reader.decode(entries)
+        alone = [reader.decode([entry]) for entry in entries]
+        assert whole.refused == [one for each in alone for one in each.refused]
+        for name in ("offsets", "users", "times"):
+            assert getattr(whole, name) == [one for each in alone for one in getattr(each, name)]
+        assert whole.columns[0].items == [item for each in alone for item in each.columns[0].items]
+        judged.append(len(whole.refused))
+    assert judged[0] == 0 < judged[1] < judged[2]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_is_read_alike_together_and_alone(name: str) -> None:
+    reader, entry = decoder(), Entry(3, b"u", VALUES[name][0], 5)
+    together, alone = reader.decode([entry]), Decoded.empty([False])
+    reader._one_by_one([entry], alone, [alone.columns[0].items])
+    assert together == alone
 
 
 def test_where_no_view_counts_any_more_records_are_still_judged() -> None:
