@@ -178,8 +178,7 @@ def _accuracy(view: ViewPlan | None) -> dict[str, dict[str, Any]]:
             "audiences": [name for name, index in view.audiences.items() if index == at],
             "epsilon": None if level.pure_epsilon is None else str(level.pure_epsilon),
             "noise_interval_95": level.interval_of(view.window.shape.summands),
-            "noise_scale": level.noise.scale,
-            "noise": level.noise.distribution,
+            "noise": level.noise.model_dump(include={"distribution", "scale", "largest"}, exclude_none=True),
             **{name: by_level.get(level.name) for name, by_level in shown.items()},
         }
         for at, level in enumerate(view.levels)

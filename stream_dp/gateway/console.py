@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -14,9 +13,8 @@ from aiokafka.errors import KafkaError
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import Route
 
 from stream_dp.config.differences import differences
 from stream_dp.config.plan import Plan
@@ -38,21 +36,25 @@ from stream_dp.gateway.changes import (
     refused,
 )
 from stream_dp.gateway.reader import Connect
-from stream_dp.gateway.streams import EventResponse, Hub, PositionError, parse_positions
+from stream_dp.gateway.streams import Hub
 from stream_dp.gateway.tokens import LOOKER, OPERATOR, Entry, RequestRate, Tokens
 from stream_dp.gateway.watch import EVENTS, ApplicationWatch, OperatorStream
 from stream_dp.gateway.web import (
     JSON,
+    LIVE,
     NOT_FOUND,
     address_of,
     application,
     check_change,
     guarded,
+    page_of,
     personal,
     read_body,
     respond,
+    resumed,
     set_cookie,
     sign_in,
+    streamed,
     unauthorized,
     within,
 )
@@ -65,7 +67,6 @@ COOKIE = "sdpo"
 """Not one of the readers' gateway, which a browser sends it to where both are on one host."""
 PLANS_A_SECOND, MOST_PLANNING = 10, 10
 """Questions for plans and curves, of the whole console: a second, and at once."""
-STATIC = Path(__file__).with_name("static")
 OPERATORS = "an operator's"
 _UNKNOWN = "It is not known whether this was posted. Send the same again: it takes effect once."
 Asked = TypeVar("Asked")
@@ -87,7 +88,6 @@ class Console:
     connect: Connect
     tokens: Tokens
     now_ms: Callable[[], int] = wall_clock_ms
-    static: Path = STATIC
     requests: RequestRate = field(default_factory=lambda: RequestRate(20, 100))
     failures: RequestRate = field(default_factory=lambda: RequestRate(1 / 6, 10))
     plans: RequestRate = field(default_factory=lambda: RequestRate(PLANS_A_SECOND, PLANS_A_SECOND))
@@ -100,7 +100,7 @@ class Console:
 
     def app(self) -> Starlette:
         """Return the application."""
-        routes: list[Route | Mount] = [
+        routes = [
             *(self._route(f"/v1/{name}", self._seen) for name in EVENTS),
             self._route("/v1/events", self._events),
             self._route("/v1/plan", self._plan, "POST"),
@@ -111,12 +111,10 @@ class Console:
             self._route("/v1/session", self._who),
             Route("/v1/session", guarded(self._sign_in), methods=["POST"]),
             Route("/v1/session", guarded(self._sign_out), methods=["DELETE"]),
-            Route("/livez", guarded(self._live)),
+            LIVE,
             Route("/readyz", guarded(self._is_ready)),
-            Route("/", guarded(self._page)),
+            *page_of("console.html"),
         ]
-        if self.static.is_dir():
-            routes.append(Mount("/", StaticFiles(directory=self.static)))
         return application(routes, self.hub, self.watch.run)
 
     def _tell(self, name: str) -> None:
@@ -169,15 +167,8 @@ class Console:
         return await respond(request, seen.tag, {JSON: lambda: seen.body}, {"Stream-Position": seen.position})
 
     async def _events(self, request: Request, entry: Entry) -> Response:
-        text = request.headers.get("last-event-id") or request.query_params.get("after")
-        try:
-            after = {} if not text else parse_positions(text, EVENTS.values())
-        except PositionError:
-            raise RequestError("bad_request", "after: use a position of an answer or an event as it is") from None
-        if not self.hub.has_room(entry.id, has_token=True):
-            raise RequestError("too_many", "Close other streams first.", {"Retry-After": "10"})
-        stream = OperatorStream({}, False, entry, self.now_ms, after, watch=self.watch)
-        return EventResponse(stream, self.hub, entry.id, {"Cache-Control": "no-store"})
+        after = resumed(request, request.query_params.get("after"), EVENTS.values())
+        return streamed(OperatorStream({}, False, entry, self.now_ms, after, watch=self.watch), self.hub, entry.id)
 
     async def _plan(self, request: Request, _: Entry) -> Response:
         return await self._worked_out(await _read(request, Question), answer_plan)
@@ -285,15 +276,6 @@ class Console:
         response = Response(status_code=204)
         set_cookie(response, request, COOKIE, "", 0)
         return response
-
-    async def _page(self, _: Request) -> Response:
-        page = self.static / "console.html"
-        if not page.is_file():
-            raise RequestError("not_found", NOT_FOUND)
-        return FileResponse(page)
-
-    async def _live(self, _: Request) -> Response:
-        return _answer({"status": "ok"})
 
     async def _is_ready(self, _: Request) -> Response:
         if self.watch.silent or "status" not in self.watch.seen:

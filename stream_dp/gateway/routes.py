@@ -5,35 +5,37 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from stream_dp.config.file_schema import ServeConfig
 from stream_dp.gateway import api
 from stream_dp.gateway.api import Page, RequestError
 from stream_dp.gateway.boards import Board, Boards, BoardWindow, compact
 from stream_dp.gateway.openapi import Operation, document
-from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
+from stream_dp.gateway.streams import Hub, Stream
 from stream_dp.gateway.tokens import COOKIE, Reader, RequestRate, Tokens, reader_of
 from stream_dp.gateway.web import (
     ARROW,
     CSV,
     JSON,
+    LIVE,
     NOT_FOUND,
     address_of,
     application,
     check_change,
     guarded,
+    page_of,
     personal,
     respond,
+    resumed,
     set_cookie,
     sign_in,
+    streamed,
     unauthorized,
     unchecked,
     within,
@@ -42,7 +44,6 @@ from stream_dp.records.codec import SCHEMA_NAMES, schema
 from stream_dp.records.table import rows
 from stream_dp.runtime.clock import wall_clock_ms
 
-STATIC = Path(__file__).with_name("static")
 READERS = "a reader's"
 _PAGE = ("from", "until", "limit", "cursor")
 Work = Callable[[Request, "Asked"], Awaitable[Response]]
@@ -89,7 +90,6 @@ class Gateway:
     boards: Boards
     tokens: Tokens
     now_ms: Callable[[], int] = wall_clock_ms
-    static: Path = STATIC
     requests: RequestRate = field(default_factory=lambda: RequestRate(20, 100))
     failures: RequestRate = field(default_factory=lambda: RequestRate(1 / 6, 10))
 
@@ -100,7 +100,7 @@ class Gateway:
     def app(self, read: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Starlette:
         """Return the application; `read` fills the boards as long as it runs."""
         view, page = "/v1/views/{view}", _PAGE
-        routes: list[Route | Mount] = [
+        routes = [
             self._route("/v1/views", self._views),
             self._route(f"{view}/windows", self._windows, *page, "revisions"),
             self._route(f"{view}/windows/{{start}}", self._window, "end", "revision"),
@@ -112,18 +112,15 @@ class Gateway:
             Route("/v1/session", guarded(self._sign_in), methods=["POST"]),
             Route("/v1/session", guarded(self._sign_out), methods=["DELETE"]),
             Route("/openapi.json", guarded(self._openapi)),
-            Route("/livez", guarded(self._live)),
+            LIVE,
             Route("/readyz", guarded(self._is_ready)),
         ]
         self._described = [
             Operation(route.path, method, self._parameters.get(route.path, ()))
             for route in routes
-            if isinstance(route, Route)
             for method in sorted((route.methods or set()) - {"HEAD"})
         ]
-        if self.static.is_dir():
-            routes.append(Mount("/", StaticFiles(directory=self.static, html=True)))
-        return application(routes, self.hub, read, origins=self.serve.origins)
+        return application([*routes, *page_of("index.html")], self.hub, read, origins=self.serve.origins)
 
     def _route(self, path: str, work: Work, *parameters: str) -> Route:
         async def answer(request: Request) -> Response:
@@ -235,17 +232,9 @@ class Gateway:
         named = request.path_params.get("view")
         views = [named] if named else list(dict.fromkeys(asked.many.get("view", asked.boards)))
         boards = {view: asked.board(view) for view in views}
-        text = request.headers.get("last-event-id") or asked.one("after")
-        try:
-            after = {} if not text else parse_positions(text, views)
-        except PositionError:
-            raise RequestError("bad_request", "after: use a position of an answer or an event as it is") from None
+        after = resumed(request, asked.one("after"), views)
         entry = asked.reader.audiences[asked.audience]
-        key = asked.reader.key
-        if not self.hub.has_room(key, has_token=entry is not None):
-            raise RequestError("too_many", "Close other streams first.", {"Retry-After": "10"})
-        stream = Stream(boards, named is not None, entry, self.now_ms, after)
-        return EventResponse(stream, self.hub, key, {"Cache-Control": "no-store"})
+        return streamed(Stream(boards, named is not None, entry, self.now_ms, after), self.hub, asked.reader.key)
 
     async def _ledgers(self, request: Request, asked: Asked) -> Response:
         return await respond(request, _digest(asked), {JSON: lambda: api.ledgers(asked.boards.values())}, {})
@@ -272,9 +261,6 @@ class Gateway:
             if name.removeprefix("__Host-").startswith(COOKIE):
                 set_cookie(response, request, name.removeprefix("__Host-"), "", 0)
         return response
-
-    async def _live(self, _: Request) -> Response:
-        return Response(compact({"status": "ok"}), media_type=JSON)
 
     async def _is_ready(self, _: Request) -> Response:
         if not self.boards.ready or self.boards.silent:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from stream_dp.gateway.streams import TRANSPORT
+from stream_dp.gateway.streams import CONNECTION
 
 LARGEST_HEAD = 16 << 10
 REQUEST_SECONDS, IDLE_SECONDS = 10, 30
@@ -22,17 +23,38 @@ END_SECONDS = 3
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection that is closed if the head of a request is too large, or the request takes too long to come."""
+    """A connection that is closed if the head of a request is too large, or the request takes too long to come.
+
+    If there are too many, each new one ends another: that whose last request began first, so that nobody keeps
+    others out by holding connections. Streams are not ended, they have a limit of their own.
+
+    Args:
+        endable: the connections of the server that may be ended, by the time of the last request.
+        settings: of the base class.
+    """
 
     _head_bytes = 0
     _timer: asyncio.TimerHandle | None = None
 
+    def __init__(self, endable: dict[BoundedProtocol, None], **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(**settings)
+        self._endable = endable
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS and self._endable:
+            oldest = next(iter(self._endable))
+            oldest.keep()
+            oldest.transport.abort()
+        self._endable[self] = None
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
         self._wait()
+
+    def keep(self) -> None:
+        """Do not end this connection for a new one."""
+        self._endable.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
         """Take what has come; empty lines before a request end the idle time, so they count as its beginning."""
@@ -43,12 +65,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop()
+        self.keep()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
-        self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
+        self.keep()
+        self._endable[self] = None
         self._head_bytes = 0
         self._wait()
 
@@ -89,12 +114,11 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=BoundedProtocol,
+                http=cast(Any, partial(BoundedProtocol, {})),  # uvicorn calls it
                 ws="none",
                 access_log=False,
                 log_config=None,
                 server_header=False,
-                limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=IDLE_SECONDS,
                 timeout_graceful_shutdown=END_SECONDS,
                 **settings,

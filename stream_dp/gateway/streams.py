@@ -31,7 +31,7 @@ RETRY_MS = 3000
 FEWEST_SECONDS, MOST_SECONDS = 1, 10
 """Bounds of the time after which clients come back when the gateway ends, so that they do not come at once."""
 MOST_STREAMS, MOST_OF_TOKEN, MOST_OF_ADDRESS = 2000, 50, 20
-TRANSPORT = "stream_dp.transport"
+CONNECTION = "stream_dp.connection"
 """Key of a connection in the scope of its request."""
 _POSITION = re.compile(r"(?:([a-z0-9-]{1,63})\.)?([0-9a-f]{8})-(-1|[0-9]{1,18})")
 
@@ -175,9 +175,9 @@ class Hub:
     by_key: Counter[str] = field(default_factory=Counter)
     answers: Counter[int] = field(default_factory=Counter)
 
-    def has_room(self, key: str, *, has_token: bool) -> bool:
-        """Return True if a reader may open one more stream."""
-        most = MOST_OF_TOKEN if has_token else MOST_OF_ADDRESS
+    def has_room(self, key: str, stream: Stream) -> bool:
+        """Return True if a reader may open a stream besides those that are open."""
+        most = MOST_OF_ADDRESS if stream.entry is None else MOST_OF_TOKEN
         return self.by_key.total() < MOST_STREAMS and self.by_key[key] < most
 
     @contextmanager
@@ -223,11 +223,11 @@ def _closer(stream: Stream, view: str) -> Callable[[str], None]:
 class EventResponse(EventSourceResponse):
     """The response of a stream: heartbeats with the gateway's time; a client that takes nothing is let go."""
 
-    def __init__(self, stream: Stream, hub: Hub, key: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, stream: Stream, hub: Hub, key: str) -> None:
         self._stream, self._hub, self._key = stream, hub, key
         super().__init__(
             stream.frames(),
-            headers=headers,
+            headers={"Cache-Control": "no-store"},
             ping=HEARTBEAT_SECONDS,
             ping_message_factory=lambda: ServerSentEvent(comment=format_time(stream.now_ms()), sep="\n"),
             send_timeout=SEND_SECONDS,
@@ -236,9 +236,12 @@ class EventResponse(EventSourceResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream until it or its client ends."""
+        connection = scope.get(CONNECTION)
         with self._hub.opened(self._stream, self._key):
             try:
+                if connection is not None:
+                    connection.keep()
                 await super().__call__(scope, receive, send)
             except SendTimeoutError:
-                if (transport := scope.get(TRANSPORT)) is not None:
-                    transport.abort()  # what waits in its buffer is not taken either
+                if connection is not None:
+                    connection.transport.abort()  # what waits in its buffer is not taken either

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import logging
+import mimetypes
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -22,17 +25,18 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_dp.gateway.api import LARGEST_ANSWER, RequestError
 from stream_dp.gateway.boards import compact
-from stream_dp.gateway.streams import Hub
+from stream_dp.gateway.streams import EventResponse, Hub, PositionError, Stream, parse_positions
 from stream_dp.gateway.tokens import LOOK_SECONDS, Entry, RequestRate, Tokens, UncheckedError
 
 LONGEST_URL, LARGEST_BODY = 4 << 10, 64 << 10
-COMPRESSED_FROM, KEPT_TO = 1 << 10, 64 << 10
+COMPRESSED_FROM, KEPT_TO = 1 << 10, 160 << 10
 """Bytes of a body: of those between, the compressed ones that were asked for last are kept."""
+STATIC = Path(__file__).with_name("static")
 LOG = logging.getLogger("stream_dp.gateway")
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 PROBLEM = "application/problem+json"
@@ -69,7 +73,7 @@ SECURITY = {
 
 
 def application(
-    routes: Sequence[Route | Mount],
+    routes: Sequence[Route],
     hub: Hub,
     *work: Callable[[], Coroutine[Any, Any, None]] | None,
     origins: Sequence[str] = (),
@@ -119,6 +123,13 @@ def application(
     return app
 
 
+async def _live(_: Request) -> Response:
+    return Response(compact({"status": "ok"}), media_type=JSON)
+
+
+LIVE = Route("/livez", _live)
+
+
 def guarded(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """Return a handler whose errors become answers."""
 
@@ -135,7 +146,7 @@ def _compressed(body: bytes) -> bytes:
     return gzip.compress(body, 5, mtime=0)
 
 
-_kept = lru_cache(maxsize=256)(_compressed)
+_kept = lru_cache(maxsize=128)(_compressed)
 
 
 async def respond(
@@ -151,7 +162,7 @@ async def respond(
     """
     kind = _accepted(request.headers.get("accept", "*/*"), make)
     zipped = "gzip" in request.headers.get("accept-encoding", "")
-    tag = f'"{position}.{FORMS[kind]}{"+gzip" if zipped else ""}"'
+    tag = f'"{position}.{FORMS.get(kind, "file")}{"+gzip" if zipped else ""}"'
     headers = {**headers, "ETag": tag}
     known = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
     if known & {tag, "*"}:
@@ -163,6 +174,38 @@ async def respond(
         body = await run_in_threadpool(_compressed if len(body) > KEPT_TO else _kept, body)
         headers["Content-Encoding"] = "gzip"
     return Response(body, media_type=f"{kind}; charset=utf-8" if kind == CSV else kind, headers=headers)
+
+
+def page_of(first: str, folder: Path = STATIC) -> list[Route]:
+    """Return routes to the files of the pages; `first` is at the root, too."""
+
+    def route(path: str, file: Path) -> Route:
+        body, kind = file.read_bytes(), mimetypes.guess_type(file.name)[0] or "text/plain"
+        tag = hashlib.sha256(body).hexdigest()[:16]
+
+        async def answer(request: Request) -> Response:
+            return await respond(request, tag, {kind: lambda: body}, {"Vary": "Accept, Accept-Encoding"})
+
+        return Route(path, guarded(answer))
+
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    return [route("/", folder / first), *(route(f"/{file.relative_to(folder).as_posix()}", file) for file in files)]
+
+
+def resumed(request: Request, after: str | None, views: Iterable[str]) -> Mapping[str, tuple[str, int]]:
+    """Return the positions by view that a client comes back with; its header wins over the parameter `after`."""
+    text = request.headers.get("last-event-id") or after
+    try:
+        return parse_positions(text, views) if text else {}
+    except PositionError:
+        raise RequestError("bad_request", "after: use a position of an answer or an event as it is") from None
+
+
+def streamed(stream: Stream, hub: Hub, key: str) -> Response:
+    """Answer with a stream, if the reader has not too many."""
+    if not hub.has_room(key, stream):
+        raise RequestError("too_many", "Close other streams first.", {"Retry-After": "10"})
+    return EventResponse(stream, hub, key)
 
 
 def check_change(request: Request) -> None:
@@ -314,7 +357,7 @@ class _Edge:
             await self.app(scope, receive, sending)
         self.answers[status] += 1
         route, taken_ms = scope.get("route"), (time.monotonic_ns() - began) // 1_000_000
-        template = route.path if isinstance(route, Route) else "static"
+        template = route.path if isinstance(route, Route) else "-"
         LOG.info(
             "%s %s %d %d B %d ms %s",
             *(scope["method"], template, status, size, taken_ms, scope.get("stream_dp.reader", "-")),

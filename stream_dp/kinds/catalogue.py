@@ -95,8 +95,8 @@ class CataloguePlan(ListedPlan):
 
     @property
     def showing(self) -> Showing | None:
-        """All keys of the list, where it is fixed."""
-        return None if self.listed is None else Showing(listed=self.listed)
+        """All keys of the list, where it is fixed; of one that is made of releases nothing more is known."""
+        return None if self.listed is None and self.made_of is None else Showing(listed=self.listed)
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Size of the list, or the place where it is; the details are `list_details`."""

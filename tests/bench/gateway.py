@@ -137,7 +137,8 @@ async def serve(side: str, folder: Path, releases: int, rate: float, size: int) 
     while await lines.readline() == b"memory\n":
         tell({"memory_kib": memory_kib()})
     published, before, began = {}, time.process_time(), time.monotonic()
-    noting = asyncio.create_task(note_ends(gateway, ended := []))
+    ended: list[float] = []
+    noting = asyncio.create_task(note_ends(gateway, ended))
     for day, (key, value) in enumerate(records[1:], start=1):
         await asyncio.sleep(max(0.0, began + day / rate - time.monotonic()))
         published[day * DAY_MS] = time.monotonic_ns()

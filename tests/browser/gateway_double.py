@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import threading
 from collections.abc import Iterator
@@ -40,6 +41,9 @@ def canned(audience: str) -> Json:
             record |= {"view": view["view"], "audience": audience, "kind": view["kind"]}
             record["window"] = _times(record["window"])
             record["ledger"] = ledger | {"period": _times(ledger["period"])}
+            if "noise_interval_95" in record:
+                scale = record["noise_interval_95"] / math.log(20)
+                record["noise"] = {"distribution": "discrete laplace", "scale": f"{scale:.9f}"}
             items = record.get("items", [])
             record["items"] = [i if isinstance(i, dict) else {"item": i[0], "count": i[1]} for i in items]
     return {view["view"]: view for view in data["views"]}

@@ -138,6 +138,25 @@ def test_kinds_in_words(visit: Open, double: Double) -> None:
     assert "A key is shown from 121 on. One with 143 or more would be shown" in destinations
 
 
+def test_places_are_drawn_where_the_law_of_the_noise_is_known_and_estimates_beside_their_interval(
+    visit: Open, double: Double
+) -> None:
+    page = visit("public/destinations/2013-11-05..2013-12-03?item=ORD")
+    assert len(page.query_selector_all(".dots circle")) == 20
+    for one in double.views["public"]["destinations"]["records"]:
+        one["noise"]["distribution"] = "a later law"
+    page = visit("public/destinations/2013-11-05..2013-12-03?item=ORD", wait=".plot")
+    assert page.query_selector(".dots") is None
+    page = visit("public/leaders")
+    page.click("#combined summary")
+    best, noise = (record(double, "leaders")[name] for name in ("items", "noise_interval_95"))
+    count, estimate = best[0]["count"], round(float(best[0]["combined"]))
+    said = (
+        f"{best[0]['item']}: about {estimate}; {max(0, count - noise)} to {count + noise} by its count alone, 95 % sure"
+    )
+    assert said in main(page)
+
+
 @pytest.mark.slow
 def test_another_edition_and_post_processing(visit: Open, double: Double) -> None:
     for one in double.views["public"]["destinations"]["records"][-6:]:

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import fcntl
-import hashlib
 import json
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,11 +22,11 @@ from stream_dp.records.history import History
 from stream_dp.testing import Application
 from stream_dp.windows.effects import Message
 from tests.support.reading import Launch, readable
+from tests.support.stock import ENVIRONMENT, install_node, made
 
 pytestmark = [pytest.mark.package, pytest.mark.broker, pytest.mark.slow]
 
 CHECKOUT = Path(__file__).parents[2]
-ENVIRONMENT = CHECKOUT / ".venv-stock"
 PYTHON_CLIENTS = ("kafka-python==3.0.12", "confluent-kafka==2.16.1")
 NODE_CLIENT = "kafkajs@2.2.4"
 
@@ -85,35 +81,10 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def _install_python(folder: Path) -> None:
+def _install_python(folder: Path, clients: Sequence[str]) -> None:
     subprocess.run((sys.executable, "-m", "venv", "--clear", folder), check=True, capture_output=True)
     pip = (folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
-    subprocess.run((*pip, *PYTHON_CLIENTS), check=True, capture_output=True)
-
-
-def _install_node(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    npm = ("npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", folder)
-    subprocess.run((*npm, NODE_CLIENT), check=True, capture_output=True, cwd=folder)
-
-
-@contextmanager
-def made(name: str, wanted: Sequence[str], install: Callable[[Path], None]) -> Iterator[Path]:
-    """A folder with some packages, which another run of the tests must not change meanwhile."""
-    folder, made_from = ENVIRONMENT / name, ENVIRONMENT / f"{name}-made-from"
-    digest = hashlib.sha256(f"{sys.version} {sys.executable} {wanted}".encode()).hexdigest()
-    ENVIRONMENT.mkdir(exist_ok=True)
-    with (ENVIRONMENT / f"{name}-lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made_from.exists() or made_from.read_text() != digest:
-            made_from.unlink(missing_ok=True)
-            try:
-                install(folder)
-            except subprocess.CalledProcessError as error:
-                pytest.skip(f"{', '.join(wanted)} cannot be installed: {error.stderr.decode()[-300:]}")
-            made_from.write_text(digest)
-        yield folder
+    subprocess.run((*pip, *clients), check=True, capture_output=True)
 
 
 @pytest.fixture(scope="session")
@@ -126,9 +97,7 @@ def environment() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def node_folder() -> Iterator[Path]:
     """The folder of the client of Node.js; skips where there is no Node.js, or no client."""
-    if missing := [name for name in ("node", "npm") if shutil.which(name) is None]:
-        pytest.skip(f"no {missing[0]} on this machine")
-    with made("node", (NODE_CLIENT,), _install_node) as folder:
+    with made("node", (NODE_CLIENT,), install_node) as folder:
         yield folder
 
 

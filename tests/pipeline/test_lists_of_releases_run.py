@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import pytest
 
+from stream_dp.errors import ConfigError
+from stream_dp.records.codec import parse
 from stream_dp.records.models import Release
 from stream_dp.testing import Application, Event, Watermark
+from tests.pipeline.test_replay import IN_MEMORY, WALL, assert_alike, replayed
 from tests.support.given import there
 from tests.support.views import start_of
 
@@ -15,6 +19,7 @@ SLOW_ON_KAFKA = True
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
+START_MS = 1_704_067_200_000
 LONGER = ("size: 1m", "size: 2m")
 COUNTED = (
     "    buckets: 4\n",
@@ -52,9 +57,12 @@ def minute(start: int, at: int) -> list[Event | Watermark]:
 
 @pytest.mark.parametrize("finds_by", [(), WITHOUT_COUNTS], ids=["histogram", "keys"])
 async def test_keys_that_were_shown_are_counted_and_others_are_not(
-    launch: Launch, finds_by: Sequence[tuple[str, str]]
+    launch: Launch, tmp_path: Path, finds_by: Sequence[tuple[str, str]]
 ) -> None:
-    """The first view finds keys in windows of two minutes, the second counts them every minute without a delta."""
+    """The first view finds keys in windows of two minutes, the second counts them every minute without a delta.
+
+    A replay of the same events has the same lists, and publishes the same bytes.
+    """
     app = await launch(LONGER, *finds_by, COUNTED)
     finds, counts = (next(name for name in app.plan.views if name.endswith(end)) for end in ("-pages", "-counted"))
     start, (topic,) = start_of(app.plan.views[finds]), app.plan.views[counts].kind.topics
@@ -67,7 +75,7 @@ async def test_keys_that_were_shown_are_counted_and_others_are_not(
             released = (await app.wait_for_releases(finds, (at + 1) // 2))["public"][-1]
             assert isinstance(released, Release)
             found.append({entry.item for entry in released.items})
-            newest = there(app.worker)._lists._lists.newest
+            newest = there(app.worker).lists._lists.newest
 
             async def is_read(keys: set[str] = found[-1]) -> bool:
                 return set(newest(counts)[topic].keys) == keys  # noqa: B023
@@ -82,3 +90,27 @@ async def test_keys_that_were_shown_are_counted_and_others_are_not(
         assert {entry.item for entry in record.items} == found[at // 2], "the list that was read when the window closed"
         assert record.privacy.window.cost.delta == 0
         assert record.privacy.window.cost.epsilon == app.plan.views[counts].levels[0].epsilon
+    if app.plan.broker.is_embedded and not finds_by:
+        events = [one for at in range(8) for one in minute(start, at) if isinstance(one, Event)]
+        rows = sorted(events, key=lambda one: one.time_ms)
+        await assert_alike(app, await replayed(app, tmp_path, rows, start + 8 * MINUTE + 10_000))
+        with pytest.raises(ConfigError, match="made of releases, so sort the rows of the history by time"):
+            await replayed(app, tmp_path, rows[::-1], start + 8 * MINUTE + 10_000)
+
+
+@IN_MEMORY
+async def test_a_replay_by_the_wall_clock_reads_each_list_before_the_next_window_closes(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock would otherwise stop more rarely, and lists would be read too late."""
+    monkeypatch.setattr("stream_dp.operations.replay.STEPS", 4)
+    app = await launch(LONGER, COUNTED, WALL)
+    counts, start = next(name for name in app.plan.views if name.endswith("-counted")), START_MS
+    rows = [Event(f"u{n}", "/often", start + at * MINUTE + n) for at in range(12) for n in range(100)]
+
+    found = await replayed(app, tmp_path, rows, start + 12 * MINUTE + 10_000)
+
+    (records,) = (one.records for one in found if (one.view, one.audience) == (counts, "public"))
+    releases = [record for record in map(parse, records) if isinstance(record, Release)]
+    shown = {(one.window.start_ms - start) // MINUTE: {entry.item for entry in one.items} for one in releases}
+    assert shown == {at: {"/often"} if at >= 2 else set() for at in range(12)}

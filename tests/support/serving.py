@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -61,8 +62,10 @@ class World:
         yield MemoryClient(self.log)
 
     @asynccontextmanager
-    async def serving(self, list_seconds: float = 0.05) -> AsyncIterator[aiohttp.ClientSession]:
-        """A gateway, and a client of it; the next one listens on the same port."""
+    async def serving(
+        self, list_seconds: float = 0.05, trusted: ssl.SSLContext | None = None, **tls: Path
+    ) -> AsyncIterator[aiohttp.ClientSession]:
+        """A gateway, and a client of it; the next one listens on the same port. With TLS if it is given."""
         boards = Boards()
         gateway = Gateway(ServeConfig(public=["public"]), boards, Tokens(self.tokens, wall_clock_ms))
         self.streams = gateway.hub.streams
@@ -71,10 +74,12 @@ class World:
         listening = asyncio.Event()
         with socket.create_server(("127.0.0.1", self.port)) as place:
             self.port = place.getsockname()[1]
-            http = server.Server(gateway.app(reader.run), gateway.hub.shut_down, listening.set)
+            http = server.Server(gateway.app(reader.run), gateway.hub.shut_down, listening.set, **tls)
             running = asyncio.create_task(http.serve([place]))
             await asyncio.wait_for(listening.wait(), WITHIN_SECONDS)
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{self.port}") as session:
+            url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}"
+            connector = aiohttp.TCPConnector(ssl=trusted or True)
+            async with aiohttp.ClientSession(url, connector=connector) as session:
                 try:
                     yield session
                 finally:

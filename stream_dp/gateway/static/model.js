@@ -140,13 +140,19 @@ export function smoothed(points) {
   });
 }
 
-// Post-processing: 20 equally likely places of the true number; the noise's scale follows from its 95 % half width.
+// By law of the noise: how far from 0 the middle of the k-th of 20 equally likely parts is, k = 0 to 9. Others have no places.
+const NORMAL = [1.96, 1.44, 1.15, 0.935, 0.755, 0.598, 0.454, 0.319, 0.189, 0.063];
+const laplace = ({scale, largest}, k) => {
+  const end = largest === undefined ? 0 : Math.exp(-largest / scale);
+  return -scale * Math.log((2 * k + 1) / 20 * (1 - end) + end);
+};
+const LAWS = {'discrete laplace': laplace, 'truncated discrete laplace': laplace, 'clamped discrete laplace': laplace,
+  'discrete gaussian': ({scale}, k) => scale * NORMAL[k]};
+
+// Post-processing: 20 equally likely places of the true number. Of keys that were chosen by their noise there are none.
 export function places(release, count) {
-  if (!single(release) || !release.noise_interval_95) return null;
-  const scale = release.noise_interval_95 / Math.log(20);
-  if (count < 0) return null;
-  return Array.from({length: 20}, (_, k) => {
-    const p = (k + 0.5) / 20;
-    return count + (p < 0.5 ? scale * Math.log(2 * p) : -scale * Math.log(2 * (1 - p)));
-  });
+  const {noise} = release, law = LAWS[noise?.distribution];
+  if (!law || !single(release) || release.within_95 || count < (noise.largest_count ? 1 : 0)) return null;
+  const far = Array.from({length: 10}, (_, k) => law(noise, k));
+  return [...far.map(by => count - by), ...far.reverse().map(by => count + by)];
 }

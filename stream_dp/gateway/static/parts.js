@@ -134,7 +134,10 @@ export function leads(one, {unit, item, go, moved}) {
       h('p', {}, h('strong', {}, sure < 50 && 'Cannot be told: ', k === 0 && row.item, claim, sure >= 50 && `: ${sure} % sure`), ` (${verdict}). `,
         h('span', {class: 'muted'}, margin > 0 ? `The lead over ${next ? 'all others' : 'the rest of the list'} is at least ${num(margin)} ${unit}, 95 % sure.`
           : 'The lead is too small to say how large it is at least.'))));
-  })), muted('“99 % sure” means: if it were not so, a lead as large as this would be seen in at most 1 of 100 windows. The mark is at 95 %.',
+  })), h('details', {id: 'combined'}, h('summary', {}, 'Estimates from counts and leads together'),
+    h('ul', {}, one.rows.map(row => h('li', {}, `${row.item}: about ${num(Math.round(row.combined))}; ${words(row.interval)} by its count alone, 95 % sure`))),
+    muted(`If the counts are well apart, the mean squared error of such an estimate is ${one.release.combined_error} times that of a count. It has no interval of its own, and is too high for a key that is first by luck.`)),
+  muted('“99 % sure” means: if it were not so, a lead as large as this would be seen in at most 1 of 100 windows. The mark is at 95 %.',
     one.before && ' Dashed: the interval before it became more precise. Only the counts become more precise, the leads do not.'));
 }
 

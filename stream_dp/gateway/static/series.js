@@ -67,7 +67,7 @@ export function ticks(from, until, n = 5) {
 export function dots(values, {release}, {count, interval}) {
   const half = release.noise_interval_95, W = 460, BASE = 78, from = Math.max(0, count - 1.7 * half), until = Math.max(count + 1.7 * half, from + 8);
   const x = v => 14 + (Math.max(from, v) - from) / (until - from) * (W - 28), bin = (W - 28) / 40, stacks = new Map();
-  const picture = svg('svg', {viewBox: `0 0 ${W} 104`, class: 'dots', role: 'img', 'aria-label': `19 of 20 places lie in the interval ${words(interval)}`});
+  const picture = svg('svg', {viewBox: `0 0 ${W} 104`, class: 'dots', role: 'img', 'aria-label': `20 places; the 95 % interval is ${words(interval)}`});
   for (const t of ticks(from, until)) {
     picture.append(svg('line', {x1: x(t), x2: x(t), y1: 20, y2: BASE + 4}), svg('text', {x: x(t), y: 98, 'text-anchor': 'middle'}, num(t)));
   }

@@ -63,8 +63,8 @@ const step = (before, after, show) => (JSON.stringify(before) === JSON.stringify
 
 // How often of 100 a made-up true number would be shown: the noise is two-sided geometric, or Gaussian (a close formula).
 function seen(count, level) {
-  const scale = Number(level.noise_scale.after), lacks = level.minimum_count.after - count, x = lacks / scale;
-  const p = level.noise.after === 'discrete gaussian' ? 1 / (1 + Math.exp(1.5976 * x + 0.070566 * x ** 3)) : lacks > 0 ? 0.5 * Math.exp(-lacks / scale) : 1 - 0.5 * Math.exp(lacks / scale);
+  const {scale, distribution} = level.noise.after, lacks = level.minimum_count.after - count, x = lacks / scale;
+  const p = distribution === 'discrete gaussian' ? 1 / (1 + Math.exp(1.5976 * x + 0.070566 * x ** 3)) : lacks > 0 ? 0.5 * Math.exp(-lacks / scale) : 1 - 0.5 * Math.exp(lacks / scale);
   return p >= 0.985 ? 'shown' : p <= 0.015 ? 'hidden' : `shown in ${Math.round(100 * p)} of 100 windows`;
 }
 
@@ -317,13 +317,13 @@ const lasting = one => paid(one && {is_whole: one.is_whole, until: one.until_ms,
 
 // How made-up true numbers would read at a level.
 function reading(level, {kind, window}) {
-  const half = level.noise_interval_95.after, least = level.minimum_count?.after ?? null, made = {noise_interval_95: half};
+  const half = level.noise_interval_95.after, least = level.minimum_count?.after ?? null, made = {noise: level.noise.after, noise_interval_95: half}, values = places(made, 500);
   const rows = MADE_UP.map(count => {
     const how = least === null ? 'counted' : seen(count, level);
     return [num(count), how, how === 'hidden' ? '' : `${num(Math.max(0, count - half))} to ${num(count + half)}`];
   });
   return [h('h3', {}, 'How a true number would read'), table('How made-up true numbers would read', ['#True number (made up)', 'It is', '#95 % of noisy counts'], rows),
-    kind !== 'running' && !window.pane && [h('h3', {}, 'A true 500, as it would be seen'), dots(places(made, 500), {release: made}, {count: 500, interval: {low: Math.max(0, 500 - half), high: 500 + half}})]];
+    values && kind !== 'running' && !window.pane && [h('h3', {}, 'A true 500, as it would be seen'), dots(values, {release: made}, {count: 500, interval: {low: Math.max(0, 500 - half), high: 500 + half}})]];
 }
 
 function draw(box, points, marks, label) {

@@ -348,6 +348,7 @@ class ListWatch:
         self._lists = lists
         self._client = client
         self._clock_ms = clock_ms
+        self._looking = asyncio.Lock()
         self._unread: set[str] = set()
         """The topics that were gone, or that the broker refused to let read, when they were looked at last."""
         self._warned: dict[str, str] = {}
@@ -359,6 +360,10 @@ class ListWatch:
 
     async def look(self) -> None:
         """Read on; take what has changed for windows that close from now on, or say why not."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         if not self._views:
             return
         try:

@@ -1,12 +1,12 @@
 """`stream-dp asyncapi`: the document is valid by the schema of AsyncAPI 3.0 and shows an audience nothing of others.
 
 The schema is that of the npm package @asyncapi/specs 6.11.1 (Apache-2.0), `3.0.0-without-$id.json`.
+The official parser reads the document in tests/package.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,23 +130,3 @@ def test_an_unknown_audience_and_the_embedded_log_are_refused(visits_file: Path,
     file.write_text(VISITS, encoding="utf-8")
     said = call("asyncapi", file)
     assert (said.code, "memory:// cannot be reached by other programs" in said.err) == (2, True)
-
-
-def test_the_official_parser_finds_nothing(file: Path, call: Call, tmp_path: Path) -> None:
-    program = """
-    const { Parser } = require("@asyncapi/parser");
-    new Parser().parse(require("fs").readFileSync(0, "utf8")).then(({ document, diagnostics }) => {
-      const found = diagnostics.filter((one) => one.severity < 2);
-      console.log(JSON.stringify([document !== undefined, found.map((one) => one.message)]));
-    });
-    """
-    try:
-        subprocess.run(["node", "-e", 'require("@asyncapi/parser")'], check=True, capture_output=True, timeout=60)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("node or @asyncapi/parser is not installed (NODE_PATH=.../node_modules)")
-    for words in ((), ("--audience", "public")):
-        text = call("asyncapi", file, *words).out
-        done = subprocess.run(
-            ["node", "-e", program], input=text, capture_output=True, text=True, check=True, timeout=60
-        )
-        assert json.loads(done.stdout) == [True, []]

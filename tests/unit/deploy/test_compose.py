@@ -1,10 +1,20 @@
-"""deploy/compose.yaml runs the Kafka that `stream-dp kafka up` runs."""
+"""deploy/compose.yaml is valid and runs the Kafka that `stream-dp kafka up` runs.
+
+The schema is `schema/compose-spec.json` of the Go module github.com/compose-spec/compose-go/v2 2.10.1 (Apache-2.0).
+"""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
 
 from stream_dp.runtime.localkafka import jars
 from tests.support.compose import PORT, composed, service, settings_of, shipped_settings
 
+FORM = json.loads((Path(__file__).parents[2] / "vectors" / "compose-spec.json").read_text(encoding="utf-8"))
 IN_A_CONTAINER = {
     "log.dirs": ("", ""),
     "listeners": ("PLAINTEXT://127.0.0.1:9092,", "PLAINTEXT://0.0.0.0:9092,CONTAINERS://0.0.0.0:19092,"),
@@ -12,6 +22,20 @@ IN_A_CONTAINER = {
     "listener.security.protocol.map": ("PLAINTEXT:PLAINTEXT", "PLAINTEXT:PLAINTEXT,CONTAINERS:PLAINTEXT"),
 }
 """The only settings that differ: a volume, and a listener that the other containers reach."""
+
+
+def test_the_file_is_valid_by_the_schema_of_compose() -> None:
+    jsonschema.Draft7Validator(FORM).validate(composed())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("read_onyl", True), ("cap_drop", "ALL"), ("depends_on", {"kafka": {"condition": "healthy"}})]
+)
+def test_what_compose_would_refuse_is_not_valid(name: str, value: object) -> None:
+    changed = composed()
+    changed["services"]["worker"][name] = value
+
+    assert not jsonschema.Draft7Validator(FORM).is_valid(changed)
 
 
 def test_the_image_is_the_official_one_at_the_version_of_the_package() -> None:

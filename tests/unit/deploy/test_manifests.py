@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import click
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -77,6 +82,32 @@ def test_the_image_runs_as_nobody_in_particular_and_copies_what_is_there() -> No
     assert {line.removeprefix("!") for line in ignored if line.startswith("!")} == set(copied)
 
 
+@pytest.mark.parametrize(("status", "is_well"), [(200, True), (503, False), (0, False)])
+def test_the_image_is_healthy_if_its_probe_is_answered_with_200(status: int, is_well: bool) -> None:
+    (check,) = re.findall(r"^HEALTHCHECK .*\\\n +CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    name, *words = json.loads(check)
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        probe = {"STREAM_DP_PROBE": f"http://127.0.0.1:{server.server_port if status else 1}/readyz"}
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {**os.environ, **probe, "http_proxy": "http://127.0.0.1:1"}
+        done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, check=False, timeout=60)
+        server.shutdown()
+
+    assert (name, done.returncode == 0) == ("python", is_well)
+    assert asked == (["/readyz"] if status else [])
+
+
 @pytest.mark.parametrize("name", [*OURS, "prometheus", "grafana"])
 def test_containers_of_compose_may_do_little(name: str) -> None:
     service = composed()["services"][name]
@@ -87,6 +118,7 @@ def test_containers_of_compose_may_do_little(name: str) -> None:
     mounted = [volume.split(":")[0] for volume in service["volumes"]]
     assert [path for path in mounted if path.startswith(".") and not (DEPLOY / path).exists()] == []
     assert {path for path in mounted if not path.startswith(".")} <= composed()["volumes"].keys()
+    assert all(volume.endswith(":ro") for volume in service["volumes"] if volume.startswith("."))
 
 
 @pytest.mark.parametrize("pod", PODS, ids=["worker", "gateway"])
@@ -117,9 +149,26 @@ def test_the_gateway_has_neither_keys_nor_state() -> None:
 
 
 def test_manifests_are_valid_for_kubernetes() -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate==1.37.0")
     for one in MANIFESTS:
-        validate.validate(one, "1.37", strict=True)
+        kubernetes_validate.validate(one, "1.37", strict=True)
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate({**one, "spce": {}}, "1.37", strict=True)
+
+
+def test_state_outlives_a_pod_networks_are_narrow_and_evictions_go_one_by_one() -> None:
+    of: dict[str, list[Any]] = {}
+    for one in MANIFESTS:
+        of.setdefault(one["kind"], []).append(one.get("spec"))
+    labels = [one["template"]["metadata"]["labels"] for one in (*of["StatefulSet"], *of["Deployment"])]
+    (claim,) = of["StatefulSet"][0]["volumeClaimTemplates"]
+
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert [one["podSelector"]["matchLabels"] for one in of["NetworkPolicy"]] == labels
+    assert all(set(one["policyTypes"]) == {"Ingress", "Egress"} for one in of["NetworkPolicy"])
+    assert all("from" in rule for rule in of["NetworkPolicy"][0]["ingress"])
+    assert sorted(one["selector"]["matchLabels"]["app"] for one in of["PodDisruptionBudget"]) == sorted(
+        one["app"] for one in labels
+    )
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda file: file.name)

@@ -289,6 +289,8 @@ def test_a_curve_has_the_meaning_of_each_value(desk: Desk) -> None:
         {one["level"]: one["noise_interval_95"]["after"] for one in p["levels"]} for p in points if not p["faults"]
     ]
     assert [one["fine"] for one in noise] == sorted((one["fine"] for one in noise), reverse=True)
+    law = points[0]["levels"][0]["noise"]["after"]  # what the page draws places of a true number from
+    assert (law["distribution"], law.keys()) == ("discrete laplace", {"distribution", "scale"})
     assert points[2]["faults"][0]["path"].startswith("ladders.pages")
 
 

@@ -319,4 +319,4 @@ def test_what_cannot_remember_is_a_fault(change: tuple[str, str], fault: str) ->
 
 def test_what_will_be_known_is_not_forecast() -> None:
     with pytest.raises(ConfigError, match="use `stream-dp replay`"):
-        check_kind(remembering().views["pages"])
+        check_kind(remembering().views["pages"], {})
