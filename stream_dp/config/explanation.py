@@ -48,7 +48,7 @@ def modes(view: ViewPlan) -> list[ModeDescription]:
             expected_errors=[decimal_up(level.error_of(one.panes), DISPLAY_DIGITS) for level in view.levels],
             noise_intervals_95=[level.interval_of(one.panes) for level in view.levels],
         )
-        for one in view.window.shape.alternatives(divides=not view.kind.undivided)
+        for one in view.window.shape.alternatives(divides=not view.kind.unshared)
     ]
 
 

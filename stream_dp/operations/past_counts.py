@@ -14,6 +14,7 @@ from stream_dp.windows.events import Decoded
 
 Ints = NDArray[np.int64]
 
+_OFF_LIST = 1 << 62
 MOST_CONTRIBUTIONS = 50_000_000
 """Of one window length; an event of windows that overlap counts in each."""
 
@@ -67,7 +68,9 @@ class EventColumns:
         """
         if view.name not in self._at:
             raise ConfigError(f"the events of view {view.name} were not read; name that view in the file")
-        key = view.name, view.windows, view.window.first_ms, view.window.grace_ms, until_ms
+        showing = view.kind.showing
+        listed = None if showing is None or showing.listed is None else showing.listed.version
+        key = view.name, view.windows, view.window.first_ms, view.window.grace_ms, until_ms, listed
         if key not in self._counted:
             self._counted[key] = count_windows(self, view, until_ms)
         if not self._counted[key].windows:
@@ -91,7 +94,8 @@ class WindowCounts:
         item: of each cell, the number of its item.
         users: of each cell, the number of users, without a bound.
         place: of each cell, how many are before it in its window.
-        ranks: by cell, of each of its users how many other items the user had earlier in the window.
+        ranks: by cell, of each of its users how many other items the user had earlier in the window; `_OFF_LIST` where
+            the item is off a fixed list, since the items of the list count as if there were no others.
         entered: likewise, how many windows of the period the user had entered before; of those of one tiling.
         begins: of each cell, where its ranks begin.
     """
@@ -135,6 +139,7 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     if view.window.shape.is_sum or view.window.shape.tells_totals:
         raise ConfigError("windows of panes cannot be planned; use `stream-dp replay`", f"views.{view.name}.window")
     users, times, items = columns.arrays(view.name)
+    listed = on_list(view, columns.items)
     if len(times) * shape.at_once > MOST_CONTRIBUTIONS:
         raise ConfigError(f"the windows have more than {MOST_CONTRIBUTIONS:,} contributions", f"views.{view.name}")
     first_ms = view.window.first_ms
@@ -152,13 +157,21 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
             inside = np.flatnonzero((at >= 0) & (times < ends[at]))
             window, user, item = at[inside], users[inside], items[inside]
             periods = np.array([view.ledger.periods.start_of(start) for start in starts], np.int64)
-            entered = _entered(window, user, periods[window])  # also of those that are not over: a user may be in both
+            entered, some = np.zeros(len(inside), np.int64), listed[item]
+            # also of those that are not over: a user may be in both
+            entered[some] = _entered(window[some], user[some], periods[window[some]])
             is_over = window < over
             found.append((window[is_over] + len(closes), user[is_over], item[is_over], entered[is_over]))
             closes += [tiling.end(start) + view.window.grace_ms for start in starts[:over]]
     empty = (np.empty(0, np.int64),) * 4
     window, user, item, entered = (np.concatenate(one) for one in zip(empty, *found, strict=True))
-    return _counted(np.array(closes, np.int64), window, user, item, entered)
+    return _counted(np.array(closes, np.int64), window, user, item, entered, listed)
+
+
+def on_list(view: ViewPlan, items: Sequence[str]) -> NDArray[np.bool_]:
+    """Return for each item whether a view counts it, by a list that is fixed."""
+    domain = None if view.kind.topics else view.kind.domain({})
+    return np.array([domain is None or name in domain for name in items], bool)
 
 
 def _entered(window: Ints, user: Ints, period: Ints) -> Ints:
@@ -174,14 +187,16 @@ def _entered(window: Ints, user: Ints, period: Ints) -> Ints:
     return places[pair]
 
 
-def _counted(closes_ms: Ints, window: Ints, user: Ints, item: Ints, entered: Ints) -> WindowCounts:
+def _counted(
+    closes_ms: Ints, window: Ints, user: Ints, item: Ints, entered: Ints, listed: NDArray[np.bool_]
+) -> WindowCounts:
     """Count contributions in the order of the log."""
     most = 1 + (int(item.max()) if len(item) else 0)
     _, group = np.unique(window * (1 + (int(user.max()) if len(user) else 0)) + user, return_inverse=True)
     _, first = np.unique(group * most + item, return_index=True)  # the first contribution of each user, window and item
     first.sort()
-    order = first[np.argsort(group[first], kind="stable")]
-    ranks = _places(group[order])
+    order = first[np.lexsort((~listed[item[first]], group[first]))]
+    ranks = np.where(listed[item[order]], _places(group[order]), _OFF_LIST)
     cell = window[order] * most + item[order]
     by_cell = np.argsort(cell, kind="stable")
     cells, begins, users = np.unique(cell[by_cell], return_index=True, return_counts=True)

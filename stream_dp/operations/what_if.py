@@ -25,7 +25,7 @@ from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.rationals import decimal_down, parse_exact
 from stream_dp.kinds.kind import Showing
-from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts
+from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, on_list
 from stream_dp.operations.settings import tuned
 from stream_dp.operations.shown_keys import (
     Floats,
@@ -104,7 +104,7 @@ def _evaluated(plan: Plan, subject: Subject, columns: EventColumns) -> Point:
         cells = np.flatnonzero(chance)
         chance = chance[cells]
     elif (listed := showing.listed) is not None:
-        cells = np.flatnonzero(np.array([name in listed for name in columns.items], bool)[counted.item])
+        cells = np.flatnonzero(on_list(view, columns.items)[counted.item])
         chance = np.ones(len(cells))
         extra = listed.size * windows - len(cells)
     else:
@@ -190,11 +190,11 @@ def check_kind(view: ViewPlan, views: Mapping[str, ViewPlan]) -> Showing:
             raise ConfigError(f"view {finds.name} shows a whole list, so use that list here", where)
     if view.pacing != "none":
         raise ConfigError("pacing cannot be planned; use `stream-dp replay`", f"views.{view.name}.pacing")
-    showing = view.kind.showing
+    showing = view.kind.showing if view.kind.rank is None else None
     if showing is None:
         raise ConfigError(
-            f"a {view.kind.name} with these settings cannot be planned: only histogram and catalogue without strict, "
-            "with lists in the file, and topk with mechanism gumbel; use `stream-dp replay`",
+            f"a {view.kind.name} with these settings cannot be planned: only histogram and catalogue without strict "
+            "and rank, with lists in the file, and topk with mechanism gumbel; use `stream-dp replay`",
             f"views.{view.name}.kind",
         )
     return showing

@@ -36,14 +36,37 @@ class ListedIn(PublicRecord):
     keys: int = Field(ge=0, description="How many keys it has. 0: one that is made of releases, before there is any.")
 
 
-class WholeListRelease(Release):
-    """Numbers for every key of a public list."""
+class RankedRelease(Release):
+    """A release by noisy counts, which may have only the first of its keys."""
+
+    least_count: ClassVar = 0
+    """The least true count that a shown key may have."""
+    rank: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "Only so many keys are shown, and none that is left out has a larger noisy count. Absent where none is."
+    )
+    two_sided_from: int | SkipJsonSchema[None] = optional(
+        "Where keys are left out: as in a histogram, but for the lower end of 0 where the noisy count is smaller."
+    )
+
+    def interval(self, entry: ItemCount) -> tuple[int, int]:
+        """As in every release, but that noise alone may have shown a key that has no two-sided one."""
+        least, most = super().interval(entry)
+        return (least if self.is_two_sided(entry) else self.least_count), most
+
+    def is_two_sided(self, entry: ItemCount) -> bool:
+        """False if noise alone may have shown the key."""
+        return self.two_sided_from is None or entry.count >= self.two_sided_from
+
+
+class WholeListRelease(RankedRelease):
+    """Numbers for every key of a public list, or for the first of them."""
 
     catalogue: ListedIn = Field(description="The list.")
 
     def extent(self) -> str:
         """Number of keys of the list, and its version."""
-        return f"all {self.catalogue.keys} of list {self.catalogue.version}"
+        shown = "all" if self.rank is None else f"the first {self.rank} of"
+        return f"{shown} {self.catalogue.keys} of list {self.catalogue.version}"
 
 
 class CatalogueRelease(WholeListRelease):
@@ -52,7 +75,7 @@ class CatalogueRelease(WholeListRelease):
     title: ClassVar = "Release of a catalogue"
     kind: Literal["catalogue"] = Field(description="Counts for every key of a public list.")
     items: tuple[ItemCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy count first, then by key."
+        description="Every key of the list and no other, largest noisy count first, then by key; with `rank` the first."
     )
 
 
@@ -62,9 +85,9 @@ class RunningRelease(WholeListRelease):
     title: ClassVar = "Release of running totals"
     kind: Literal["running"] = Field(description="Totals since the start of the window, for every key of a list.")
     items: tuple[ItemCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy total first, then by key. A total is the number "
-        "of users who had the key since the start of the window, with the noise of the blocks that it is the sum of; "
-        "it may be lower than at the end of an earlier pane."
+        description="Every key of the list and no other, largest noisy total first, then by key; with `rank` the "
+        "first. A total is the number of users who had the key since the start of the window, with the noise of the "
+        "blocks that it is the sum of; it may be lower than at the end of an earlier pane."
     )
 
 
@@ -76,10 +99,11 @@ class HistogramItem(ItemCount):
     )
 
 
-class HistogramRelease(Release):
+class HistogramRelease(RankedRelease):
     """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`, and all known keys."""
 
     title: ClassVar = "Release of a histogram"
+    least_count: ClassVar = 1
     kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
     catalogue: ListedIn | SkipJsonSchema[None] = optional(
         "The list of known keys, where the view has `remember`: those that an audience was shown before. All of them "
@@ -102,20 +126,16 @@ class HistogramRelease(Release):
     )
     items: tuple[HistogramItem, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
 
-    def interval(self, entry: ItemCount) -> tuple[int, int]:
-        """As in every release, but that a count near the minimum may be shown by its noise alone."""
-        least, most = super().interval(entry)
-        return (least if self.is_two_sided(entry) else 1), most
-
     def is_two_sided(self, entry: ItemCount) -> bool:
         """False if noise alone may have shown the key."""
         is_known = self.catalogue is not None and isinstance(entry, HistogramItem) and not entry.new
-        return is_known or entry.count >= self.two_sided_from
+        return is_known or super().is_two_sided(entry)
 
     def extent(self) -> str:
         """Number of keys shown, and the count from which on they are."""
         if (known := self.catalogue) is None:
-            return f"{len(self.items)} shown, from {self.minimum_count} up"
+            first = "" if self.rank is None else "the first "
+            return f"{first}{len(self.items)} shown, from {self.minimum_count} up"
         new = sum(entry.new is True for entry in self.items)
         return f"all {known.keys} of list {known.version}, and {new} new, from {self.minimum_count} up"
 
@@ -137,7 +157,11 @@ class TopKRelease(Release):
     kind: Literal["topk"] = Field(description="The most frequent of unknown keys.")
     k: int = Field(ge=1, description="How many keys were asked for.")
     complete: bool = Field(
-        description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
+        description="Whether k keys were found, or `paid`; false where the rest is too close to tell apart, and the "
+        "list ended."
+    )
+    paid: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "How many keys the rest of the budget paid for, where these were fewer than k."
     )
     selection: Mechanism | SkipJsonSchema[None] = optional(
         "How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
@@ -147,7 +171,8 @@ class TopKRelease(Release):
 
     def extent(self) -> str:
         """Number of keys found, of those that were requested."""
-        return f"{len(self.items)} of {self.k}" + ("" if self.complete else "; the rest cannot be told apart")
+        short = "" if self.paid is None else f"; the budget paid for {self.paid}"
+        return f"{len(self.items)} of {self.k}{short}" + ("" if self.complete else "; the rest cannot be told apart")
 
 
 class PureTopKRelease(Release):
@@ -272,7 +297,7 @@ class GapRelease(Release):
     title: ClassVar = "Release of the first keys of a list, with gaps"
     kind: Literal["gap"] = Field(description="The first keys of a public list, with gaps.")
     catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
+    k: int = Field(ge=0, description="How many keys are shown; fewer than the view asks for where the list is short.")
     scale: Amount = Field(description="Mean of the exponential noise that the selection gave to every count, in users.")
     resolution: Amount = Field(description="What gaps are rounded down to, in users.")
     combined_error: DecimalText = Field(
@@ -300,7 +325,7 @@ class SubsetRelease(Release):
     title: ClassVar = "Release of a set of keys of a list"
     kind: Literal["subset"] = Field(description="A set of keys of a public list.")
     catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
+    k: int = Field(ge=0, description="How many keys are shown; fewer than the view asks for where the list is short.")
     selection: Literal["canonical", "one-shot"] = Field(
         description="How they were chosen: all subsets of the list scored and one drawn, or one noise for each key."
     )

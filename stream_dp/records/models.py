@@ -7,9 +7,10 @@ there; a further value of a field that names one of several; a new entry of a pr
 small. A new kind raises nothing: a topic has one kind, and only readers of that topic have to know it. Nor does a new
 `type` of record: readers pass over those that they do not know.
 
-As long as nothing is refused, a record is a function of what its own audience was released, and of the configuration
-and the grants: `privacy` adds up the costs of the audience's own releases. What the ledger paid and has left depends on
-what the selections of all views have cost, so that is published to the operators' topic alone (`LedgerEntry`).
+As long as nothing is refused or cut short (`when_short`), a record is a function of what its own audience was released,
+and of the configuration and the grants: `privacy` adds up the costs of the audience's own releases. What the ledger
+paid and has left depends on what the selections of all views have cost, so that is published to the operators' topic
+alone (`LedgerEntry`).
 """
 
 from __future__ import annotations

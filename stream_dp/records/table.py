@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from stream_dp.records.by_kind import RankedRelease
 from stream_dp.records.history import Seen
 from stream_dp.records.models import ItemCount, Release, ShownKey
 from stream_dp.windows.durations import parse_time
@@ -38,6 +39,11 @@ def state(release: Release | None, *, is_refused: bool) -> str:
     return "empty" if release.is_empty else "sharper" if release.revision > 1 else "released"
 
 
+def absence(release: Release) -> str:
+    """Return the state of a key that a release does not show; unranked: its count may just be smaller."""
+    return "unranked" if isinstance(release, RankedRelease) and release.rank is not None else "hidden"
+
+
 def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
     """Return the table of windows: a row for each count; one with empty numbers for a window or item without.
 
@@ -60,7 +66,7 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
         shown = {entry.item: (entry.count, *(interval(release, entry) or (None, None))) for entry in counted if entry}
         for item in dict.fromkeys(items) or shown or [""]:
             hidden = items and item not in shown and not release.shows(item)
-            yield (*head, item, *shown.get(item, (None, None, None)), "hidden" if hidden else word)
+            yield (*head, item, *shown.get(item, (None, None, None)), absence(release) if hidden else word)
 
 
 def arrow_table(table: Iterable[Row], metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  an extra

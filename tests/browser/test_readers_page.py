@@ -158,6 +158,27 @@ def test_places_are_drawn_where_the_law_of_the_noise_is_known_and_estimates_besi
 
 
 @pytest.mark.slow
+def test_a_list_that_shows_its_first_keys_only(visit: Open, double: Double) -> None:
+    """Of a catalogue and of a histogram; a run of top-k draws that the budget ended."""
+    for view, window in (("airlines", ""), ("destinations", "/2013-11-05..2013-12-03")):
+        for one in double.views["public"][view]["records"]:
+            if one["type"] == "release" and len(one["items"]) > 3:
+                one["items"] = one["items"][:3]
+                one |= {"rank": 3, "two_sided_from": one["items"][-1]["count"] + 1}
+        text = main(visit(f"public/{view}{window}"))
+        assert "Only the 3 keys with the largest noisy counts are shown. No other key had a larger one." in text
+        assert "the key on top is there partly because of its noise" in text
+        assert "noise alone may have shown it" in text
+        assert "not in the list" not in text
+        assert "What changed since" not in text
+        assert "all keys together" not in text
+    for one in double.views["public"]["carriers"]["records"]:
+        one |= {"paid": len(one["items"]), "complete": True}
+    carriers = main(visit("public/carriers/2013-11-05..2013-12-03"))
+    assert "The rest of the privacy budget paid for the first 5 of 5 keys." in carriers
+
+
+@pytest.mark.slow
 def test_another_edition_and_post_processing(visit: Open, double: Double) -> None:
     for one in double.views["public"]["destinations"]["records"][-6:]:
         one["edition"] = 2

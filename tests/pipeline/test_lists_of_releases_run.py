@@ -48,11 +48,65 @@ WITHOUT_COUNTS = (
 
 
 def minute(start: int, at: int) -> list[Event | Watermark]:
-    """Many read /often all the time, and /late from the fourth minute on; three users read /rare."""
+    """150 read /often all the time, and /late from the fourth minute on; three users read /rare.
+
+    100 others read two pages of their own, as many as the bound, before they read /often.
+    """
     pages = ["/often", *(["/late"] if at >= 4 else [])]
     crowd = [Event(f"u{n}", page, start + at * MINUTE + n) for page in pages for n in range(150)]
     few = [Event(f"few{n}", "/rare", start + at * MINUTE + 500) for n in range(3)]
-    return [*crowd, *few, Watermark(start + (at + 1) * MINUTE + 10_000)]
+    own = [page for n in range(100) for page in ((n, f"/own/{n}/1"), (n, f"/own/{n}/2"), (n, "/often"))]
+    others = [Event(f"other{n}", page, start + at * MINUTE + 600) for n, page in own]
+    return [*crowd, *few, *others, Watermark(start + (at + 1) * MINUTE + 10_000)]
+
+
+RUNNING = COUNTED[1].partition("  NAME-counted:")[2]
+"""The same view without its name."""
+KINDS = (
+    COUNTED[0],
+    COUNTED[0]
+    + "  NAME-running:"
+    + RUNNING.replace("kind: catalogue", "kind: running").replace("size: 1m", "size: 4m, pane: 1m")
+    + "  NAME-panes:"
+    + RUNNING.replace("size: 1m", "size: 4m, step: 4m, pane: 1m")
+    + "  NAME-gap:"
+    + RUNNING.replace("kind: catalogue", 'kind: gap\n    k: 2\n    selection: {epsilon: "1/100"}'),
+)
+
+
+async def test_windows_of_panes_keep_the_list_of_their_first_and_selections_take_what_there_is(launch: Launch) -> None:
+    app = await launch(LONGER, KINDS)
+    finds, running, panes, gap = (
+        next(name for name in app.plan.views if name.endswith(end)) for end in ("-pages", "-running", "-panes", "-gap")
+    )
+    start, (topic,) = start_of(app.plan.views[finds]), app.plan.views[gap].kind.topics
+    await app.start()
+    for at in range(8):
+        await app.publish(minute(start, at))
+        await app.wait_for_releases(gap, at + 1)
+        await app.wait_for_releases(running, at + 1)
+        if at % 2:
+            released = (await app.wait_for_releases(finds, (at + 1) // 2))["public"][-1]
+            assert isinstance(released, Release)
+            keys = {entry.item for entry in released.items}
+            newest = there(app.worker).lists._lists.newest
+
+            async def is_read(keys: set[str] = keys) -> bool:
+                return all(set(newest(name)[topic].keys) == keys for name in (running, panes, gap))  # noqa: B023
+
+            await app.eventually(is_read)
+    await app.wait_for_releases(panes, 2)
+
+    async def shown(view: str) -> list[set[str]]:
+        records = (await app.releases(view))["public"]
+        releases = [one for one in records if isinstance(one, Release)]
+        return [{entry.item for entry in one.items} for one in sorted(releases, key=lambda one: one.window.end_ms)]
+
+    assert await shown(running) == [set()] * 4 + [{"/often"}] * 4
+    assert await shown(panes) == [set(), {"/often"}]
+    chosen = await shown(gap)
+    assert chosen[:6] == [set()] * 6, "one key leaves none to be ahead of"
+    assert [len(one) for one in chosen[6:]] == [1, 1]
 
 
 @pytest.mark.parametrize("finds_by", [(), WITHOUT_COUNTS], ids=["histogram", "keys"])
@@ -88,6 +142,8 @@ async def test_keys_that_were_shown_are_counted_and_others_are_not(
     assert sorted(shown) == list(range(8))
     for at, record in shown.items():
         assert {entry.item for entry in record.items} == found[at // 2], "the list that was read when the window closed"
+        counted = {entry.item: entry.count for entry in record.items}
+        assert counted.get("/often", 250) > 200, "keys off the list do not use up the bound"
         assert record.privacy.window.cost.delta == 0
         assert record.privacy.window.cost.epsilon == app.plan.views[counts].levels[0].epsilon
     if app.plan.broker.is_embedded and not finds_by:

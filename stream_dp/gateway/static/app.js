@@ -245,7 +245,7 @@ function page(view, windows, at, next) {
   const shown = release && (!one.rows.length ? part.empty(one) : release.kind === 'gap' ? part.leads(one, how) : release.kind === 'keys' ? part.names(one, how) : part.bars(one, how));
   return [part.head(view, one), at === windows.length - 1 && due(view), part.strip(windows, at, {go, more: next && (() => load(true))}),
     h('div', {class: 'two'},
-      h('div', {}, shown, one.refusal && part.refusal(one, how), release?.minimum_count !== undefined && one.rows.length > 0 && part.hidden(one),
+      h('div', {}, shown, one.refusal && part.refusal(one, how), (release?.minimum_count ?? release?.rank) !== undefined && one.rows.length > 0 && part.hidden(one),
         release && part.changed(windows, one, view.unit), one.rows.length < 9 && loss),
       h('div', {}, item !== undefined && oneKey(windows, one, how), one.rows.length >= 9 && loss)),
     state.audiences.length > 1 && (state.comparing ? part.compare(state.comparing, view.unit) : button('Compare with my other audiences', () => comparison(one), {id: 'compare'}))];

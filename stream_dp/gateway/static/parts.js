@@ -104,6 +104,7 @@ export function bars(one, {item, unit, all, go, moved}) {
     rows.filter(row => row.left_out_95).map(row => muted(`A bound at the end of bin ${row.item} leaves out ${row.left_out_95.join(' to ')} % of the keys of all.`)),
     one.rows.length > rows.length && button(`Show ${one.rows.length - rows.length} more`, () => go({all: true}), {id: 'more'}),
     release.kind === 'topk' && !release.complete && h('p', {class: 'note'}, `The list ended after ${release.items.length} of ${release.k}: the next ones are too close to tell apart.`),
+    release.paid !== undefined && h('p', {class: 'note'}, `The rest of the privacy budget paid for the first ${release.paid} of ${release.k} keys.`),
     release.kind === 'running' && muted('These are totals since the window began. A total may be lower than the one before: each has noise of its own.'));
 }
 
@@ -116,7 +117,7 @@ function order({release, rows}) {
   if (allOverlap(rows)) return 'All intervals overlap: the order says nothing.';
   const overlap = 'Bars that overlap may be in another order.';
   if (release.kind === 'topk') return `The order is that of the selection. ${overlap}`;
-  return release.kind === 'histogram' ? `${overlap} Each interval is for its key alone: the key on top is there partly because of its noise.` : overlap;
+  return release.kind === 'histogram' || release.rank !== undefined ? `${overlap} Each interval is for its key alone: the key on top is there partly because of its noise.` : overlap;
 }
 
 export function leads(one, {unit, item, go, moved}) {
@@ -154,14 +155,15 @@ export function empty({release}) {
       'That does not mean that there was nothing.'), limit !== undefined && limits(release));
 }
 
-const limits = ({kind, k, catalogue: known, minimum_count: least, noise_interval_95: half}) => kind === 'pure_topk' ? h('p', {},
+const limits = ({kind, k, rank, catalogue: known, minimum_count: least, noise_interval_95: half}) => rank !== undefined ? h('p', {},
+  `Only the ${rank} keys with the largest noisy counts are shown. No other key had a larger one.`) : kind === 'pure_topk' ? h('p', {},
   `At most ${k} keys are shown, those with the largest counts, from ${num(least)} on. `
   + 'In 95 % of the windows no key that nobody has is shown.') : h('p', {},
   `${known?.keys ? `The ${num(known.keys)} keys that were known before are always shown, and any other` : 'A key is shown'} from ${num(least)} on. `
   + `One with ${num(least + half)} or more would be shown, 97 % sure; `
   + `one with fewer than ${num(Math.max(1, least - half))} would be hidden, 97 % sure.`);
 
-export const hidden = one => card('What is hidden', limits(one.release), muted('How many keys are below is not known to anybody who reads this.'));
+export const hidden = one => card('What is hidden', limits(one.release), one.release.minimum_count !== undefined && muted('How many keys are below is not known to anybody who reads this.'));
 
 export function refusal(one, {windows, go}) {
   const {refusal: why, release} = one, {ledger, requested} = why, period = {start: ledger.period.start_ms, end: ledger.period.end_ms};

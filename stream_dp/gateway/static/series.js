@@ -5,7 +5,7 @@ import {places, ranks, smoothed} from './model.js';
 import {day, num, ordinal, span, words} from './words.js';
 
 // Why a window has no interval of a key, in words.
-const without = w => w.release ? (['histogram', 'keys'].includes(w.release.kind) ? 'hidden' : 'not in the list') : w.state;
+const without = w => w.release ? (w.release.rank !== undefined ? 'not among the first' : ['histogram', 'keys'].includes(w.release.kind) ? 'hidden' : 'not in the list') : w.state;
 
 export function oneKey(windows, one, {item, unit, smooth, go}) {
   const running = one?.release?.kind === 'running';
@@ -51,7 +51,7 @@ function where(one, item) {
 }
 
 function rankOf(one, item, unit) {
-  if (one?.release?.kind !== 'catalogue' || !one.byItem.has(item) || one.rows.length < 2) return null;
+  if (one?.release?.kind !== 'catalogue' || one.release.rank !== undefined || !one.byItem.has(item) || one.rows.length < 2) return null;
   const [best, worst] = ranks(one, item), m = one.rows.length;
   const text = best === worst ? `It is ${ordinal(best)} of ${m}.` : `It may be anything from ${ordinal(best)} to ${ordinal(worst)} of ${m} by number of ${unit}.`;
   return h('p', {class: 'note post'}, h('b', {}, 'Calculated here. '), `${text} 95 % sure for all keys together.`);

@@ -141,6 +141,7 @@ views:
   counted:
     kind: catalogue
     catalogue: [a, b, c]
+    rank: 2
     source: flights
     item: dest
     items_per_user: 2

@@ -20,7 +20,10 @@ from stream_dp.lossless.discrete_laplace import interval
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.records.by_kind import BoundsRelease
 from stream_dp.records.codec import decode, encode
+from stream_dp.runtime.factory import counted_view
 from tests.kinds.cases import SHOP, VIEW
+from tests.support.counting import counter, event, handed_on
+from tests.support.machine import Machine
 from tests.support.releasing import Desk, plan_of
 
 GRID = (1, 2, 5, 10, 20)
@@ -49,6 +52,18 @@ def test_every_number_of_items_is_in_one_bin() -> None:
     ]
     assert (len(kind.degrees), kind.sensitivity, [level.epsilon for level in kind.levels]) == (21, 1, [1, 2, 4])
     assert not any(plan_with().keys_at_worst)
+
+
+def test_what_a_worker_counts_of_the_view_are_users_by_all_of_their_items() -> None:
+    """The bins are a public list, but what users have is on none."""
+    machine = Machine()
+    one = counter(counted_view(plan_with(), 0))
+    machine.carry_out(one.load(machine))
+    users = {f"u{degree}": [f"i{at}" for at in range(degree)] for degree in (1, 2, 4, 30)}
+    acts = [(user, item) for user, items in users.items() for item in items]
+    machine.carry_out(one.chunk([event(at, user, item, 1) for at, (user, item) in enumerate(acts)], 5))
+    machine.carry_out(one.ticks([2000]))
+    assert handed_on(machine.sent)[VIEW][0] == {"1": 1, "2": 1, "3-5": 1, "more than 20": 1}
 
 
 def loss(before: Sequence[int], after: Sequence[int], a: float) -> float:
