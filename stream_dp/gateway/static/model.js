@@ -42,7 +42,7 @@ function before(release, data) {
 function state({release, refusal}) {
   if (!release) return refusal?.reason === 'lost' ? 'lost' : 'refused';
   if (refusal) return 'sharper_refused';
-  if (!release.items.length) return 'empty';
+  if (!release.items.length && release.kind !== 'lookup') return 'empty';
   return release.revision > 1 ? 'sharper' : 'released';
 }
 

@@ -27,6 +27,9 @@ export function counted({unit, record}, kind, population) {
   return h('span', {class: 'muted'}, SAYS[kind]?.(unit) ?? '', item, whom);
 }
 
+// How far counts are from the true ones. Of keys that were chosen by their noise that is known for all of them together only.
+const precision = ({within_95: all, noise_interval_95: half}) => (all === undefined ? `each count ±${num(half)}` : `all counts together ±${num(all)}`);
+
 export function head(view, one) {
   const {release, before} = one, record = release ?? one.refusal, half = release?.noise_interval_95;
   const chip = (text, tone = '') => h('span', {class: `chip ${tone}`}, text);
@@ -34,7 +37,7 @@ export function head(view, one) {
     h('p', {class: 'lead-in'}, h('strong', {}, span(one)), ` (${record.kind === 'running' ? 'the first ' : ''}${length(one)}). `,
       counted(view, record.kind, record.ledger.population)),
     h('div', {class: 'chips'},
-      release && release.kind !== 'keys' && chip(`Each count ±${num(half)}, 95 % sure`),
+      release && release.kind !== 'keys' && chip(`${precision(release)[0].toUpperCase()}${precision(release).slice(1)}, 95 % sure`),
       before && chip(`More precise than before: ±${num(half)}, was ±${num(before.half)}`, 'good'),
       one.state === 'sharper_refused' && chip('A more precise version was refused', 'bad'),
       one.state === 'refused' && chip('× Refused', 'bad'), one.state === 'lost' && chip('! Lost', 'bad'),
@@ -84,7 +87,7 @@ function scale(one) {
 }
 
 export function bars(one, {item, unit, all, go, moved}) {
-  const {release, before} = one, limit = shownFrom(release), {most, pc} = scale(one), grid = ticks(0, most);
+  const {release, before} = one, limit = shownFrom(release), {most, pc} = scale(one), grid = ticks(0, most, most < 1e4 ? 5 : 3);
   const rows = all ? one.rows : one.rows.slice(0, 16), wrong = missed(one), ranked = release.kind === 'topk' && release.selection !== 'fixed-threshold';
   const legend = [['', 'interval now'], before && ['old', `before, ±${num(before.half)}`],
     one.rows.some(row => row.interval.open) && ['fade', 'noise alone may have shown it'], limit !== undefined && one.rows.some(row => byCount(release, row)) && ['hid', 'keys here are hidden']];
@@ -98,7 +101,7 @@ export function bars(one, {item, unit, all, go, moved}) {
         lane(row, {old, pc, limit: byCount(release, row) ? limit : undefined, grid, from: moved?.get(row.item)}),
         h('div', {class: 'range'}, words(row.interval), row.new && ', new', h('span', {class: 'sr'}, ` ${unit}`, old && `; before: ${words(old)}`)));
     }), h('li', {class: 'axis', 'aria-hidden': 'true'}, h('div'), h('div', {class: 'lane'},
-      grid.map((t, k) => h('span', {class: k === 0 && 'first', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
+      grid.map((t, k) => h('span', {class: k === 0 ? 'first' : t > 0.9 * most && 'last', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
     wrong.length > 0 && h('p', {class: 'note warn'}, h('strong', {}, list(wrong)), ': The earlier interval missed. About 1 of 20 does; the new one replaces it.'),
     muted(order(one)),
     rows.filter(row => row.left_out_95).map(row => muted(`A bound at the end of bin ${row.item} leaves out ${row.left_out_95.join(' to ')} % of the keys of all.`)),
@@ -126,7 +129,7 @@ export function leads(one, {unit, item, go, moved}) {
     const sure = Math.min(99, Math.floor((1 - Number(row.wrong_at_most)) * 100 + 1e-9)), old = one.before?.intervals.get(row.item);
     const [tone, verdict] = sure >= 95 ? ['', 'settled'] : sure >= 80 ? ['mid', 'likely'] : ['low', 'not settled'];
     const next = one.rows[k + 1], claim = ['', ' is first', 'These two are the two largest'][k + 1] ?? `These ${k + 1} are the ${k + 1} largest`;
-    const margin = Math.floor(Number(row.margin_95 ?? 0));
+    const margin = Math.floor(Number(row.margin_95?.decimal ?? 0));
     return h('li', {class: row.item === item && 'chosen'}, h('div', {class: 'rank'}, tone === 'low' ? `${row.rank}?` : row.rank), h('div', {},
       h('div', {class: 'who'}, button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)}),
         h('span', {}, `${words(row.interval)} ${unit}`, old && h('span', {class: 'sr'}, `; before: ${words(old)}`))),
@@ -169,7 +172,7 @@ export function refusal(one, {windows, go}) {
   const {refusal: why, release} = one, {ledger, requested} = why, period = {start: ledger.period.start_ms, end: ledger.period.end_ms};
   const lost = why.reason === 'lost', at = windows.indexOf(one), released = w => w.release;
   const near = [[windows.slice(0, at).reverse().find(released), 'Before it'], [windows.slice(at + 1).find(released), 'After it']];
-  const kept = release && h('p', {}, h('strong', {}, 'Nothing was taken back. '), `What you see stays as it is: level ${release.level.name}, each count ±${num(release.noise_interval_95)}.`);
+  const kept = release && h('p', {}, h('strong', {}, 'Nothing was taken back. '), `What you see stays as it is: level ${release.level.name}, ${precision(release)}.`);
   return card(release ? 'A more precise version was refused' : lost ? 'This window was lost' : 'This window was refused',
     lost ? h('p', {}, 'Counts were lost by a failure of the system; they will not come back.')
       : h('p', {}, `The privacy budget of “${ledger.population}” for ${span(period)} does not cover it. It asked for ${epsilon(requested, ledger.zcdp)}. `
@@ -208,7 +211,7 @@ export function compare(all, unit) {
   const rows = [...new Set(all.flatMap(({one}) => one?.rows.slice(0, 12).map(row => row.item) ?? []))].slice(0, 16);
   const most = Math.max(4, ...all.flatMap(({one}) => one?.rows.map(row => row.interval.high) ?? [])) * 1.02, pc = v => `${v / most * 100}%`;
   return card('The same window for your audiences', h('div', {class: 'compare'}, all.map(({audience, one}) => h('section', {},
-    h('h3', {}, audience), muted(one?.release ? `Level ${one.release.level.name}, each count ±${num(one.release.noise_interval_95)}` : one ? STATES[one.state][1] : 'nothing for this window'),
+    h('h3', {}, audience), muted(one?.release ? `Level ${one.release.level.name}, ${precision(one.release)}` : one ? STATES[one.state][1] : 'nothing for this window'),
     one?.release && h('ul', {class: 'bars'}, rows.map(item => {
       const row = one.byItem.get(item);
       return h('li', {}, h('div', {class: 'name'}, item), row ? lane(row, {pc}) : h('div', {class: 'lane'}), h('div', {class: 'range'}, row ? `${words(row.interval)}` : 'not shown'));

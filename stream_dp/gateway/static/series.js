@@ -112,7 +112,7 @@ function chart(box, points, smooth) {
       return [a - margin, b + margin];
     }}},
     axes: [{stroke: ink, grid: {show: false}, ticks: {stroke: line}, font, space: 64, ...(hours ? {} : {values: dates})},
-      {stroke: ink, grid: {stroke: line}, ticks: {show: false}, size: 52, font, values: (_, splits) => splits.map(num)}],
+      {stroke: ink, grid: {stroke: line}, ticks: {show: false}, size: (_, texts) => 16 + 7 * Math.max(5, ...(texts ?? []).map(text => text.length)), font, values: (_, splits) => splits.map(num)}],
     series: [{}, quiet, quiet, {...quiet, stroke: color('--plot2'), width: 2, dash: [6, 4]}],
     bands: [{series: [2, 1], fill: color('--band')}],
     hooks: {drawAxes: [u => marks(u, points)]},
