@@ -127,6 +127,7 @@ class ServedReader:
                 connection.transport.abort()
             for listening in self._server.servers:
                 listening.close()
+            assert self._task is not None
             self._task.cancel()
 
         self._loop.call_soon_threadsafe(abort)

@@ -273,7 +273,9 @@ def ended_by_budget(answer: Any) -> Any:
 def test_kinds_and_states_in_words(visit: Open) -> None:
     sharper = main(visit(at("destinations", 0)))
     assert "More precise than before: ±30, was ±60" in sharper
-    half, least = record("destinations", 0).noise_interval_95, record("destinations", 0).minimum_count
+    release = record("destinations", 0)
+    assert isinstance(release, HistogramRelease)
+    half, least = release.noise_interval_95, release.minimum_count
     assert f"A key is shown from {least} on. One with {least + half} or more would be shown, 97 % sure" in sharper
     assert "does not mean that there was nothing" in main(visit(at("destinations", 2)))
     refused = main(visit(at("short", 3)))
