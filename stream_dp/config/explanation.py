@@ -280,9 +280,10 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
 def _protection(view: ViewPlan) -> str:
     what, unit = view.window.shape.bounded_unit, view.window.shape.counted_unit
     pushed = " and may push out as many of others" if view.kind.sensitivity > view.items_per_user else ""
+    changes = view.kind.moves or f"at most {_many(view.kind.sensitivity, what)} of a {unit}, each by one"
     return (
-        f"Protects {view.ledger.population}: each is a user. Adding or removing all events of one user changes at most "
-        f"{_many(view.kind.sensitivity, what)} of a {unit}, each by one, because a user adds at most "
+        f"Protects {view.ledger.population}: each is a user. Adding or removing all events of one user changes "
+        f"{changes}, because a user adds at most "
         f"{_many(view.items_per_user, 'distinct value')} of {view.item_field} to a {unit}, each once{pushed}."
     )
 

@@ -360,7 +360,7 @@ def _afforded(
     """
 
     def within(epsilon: Fraction) -> bool:
-        if kind is not None and isinstance(kind.levels[0], TableLevel):
+        if kind is not None and (kind.is_whole or isinstance(kind.levels[0], TableLevel)):
             return table_rho(epsilon) <= rest.rho
         if gaussian:
             variances = [Fraction(moved, epsilon * size) ** 2 for size in sizes]

@@ -193,6 +193,8 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
         return entry
     entry |= {"level": release.level.name, "revision": release.revision, "edition": release.edition}
     found = release.entry(item)
+    if found is None and release.shows(item):
+        return entry
     if found is None:
         entry["state"] = absence(release)
         if isinstance(release, RankedRelease) and release.rank is not None:

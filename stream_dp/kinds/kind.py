@@ -102,6 +102,9 @@ class KindPlan(ABC):
         topics: topics that hold public lists of keys which sealing needs.
         made_of: the releases that such a list is made of; None where the keys of records are its keys.
         fewest_keys: number of keys that a public list must have.
+        weights: what a user with 1, 2, ... items adds to each of them; empty: 1.
+        degrees: the one key that a user with 1, 2, ... items adds 1 to, in place of the items; empty: none.
+        is_whole: whether a level costs e^2 / 2 in zCDP, as any mechanism of its epsilon, e.
         rank: the most keys that a release shows, by their noisy counts; None: all that the kind shows.
         undivided: why a window is not what the panes that it is made of show together; empty where it is.
     """
@@ -111,8 +114,11 @@ class KindPlan(ABC):
     topics: tuple[str, ...] = ()
     made_of: ReleaseSettings | None = None
     fewest_keys: int = 1
+    weights: tuple[int, ...] = ()
+    degrees: tuple[str, ...] = ()
     rank: int | None = None
     name: ClassVar[str]
+    is_whole: ClassVar[bool] = False
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
 
     @property
@@ -130,6 +136,11 @@ class KindPlan(ABC):
     def shown(self) -> Fraction:
         """The chance that a key that only one user has is shown at any level; 0 where keys are public or chosen."""
         return Fraction(0)
+
+    @property
+    def moves(self) -> str:
+        """Words for what one user moves; empty: `sensitivity` counts, each by one."""
+        return ""
 
     @property
     def made_up_keys(self) -> int | None:

@@ -13,10 +13,13 @@ from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.errors import StateError
 from stream_dp.histograms.compact import CompactHistogram
-from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, optional
+from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, ShownKey, optional
 
 LEAST_SURE, MOST_SURE = 50, 99
 """Percent; below and above that no number is told."""
+
+LITTLE = 5
+"""Percent of items that a bound may leave out."""
 
 Mechanism = Literal["gumbel", "strict", "chosen-kbar", "laplace", "fixed-threshold", "known-domain"]
 """Ways in which a top-k chooses its keys."""
@@ -136,7 +139,7 @@ class HistogramRelease(RankedRelease):
         new = sum(entry.new is True for entry in self.items)
         return f"all {known.keys} of list {known.version}, and {new} new, from {self.minimum_count} up"
 
-    def remark(self, entry: ItemCount) -> str:
+    def remark(self, entry: ItemCount | ShownKey) -> str:
         """Say of a key that it was not known."""
         return "new" if isinstance(entry, HistogramItem) and entry.new else ""
 
@@ -307,7 +310,7 @@ class GapRelease(Release):
         """Number of keys, and the size of the list."""
         return f"the first {self.k} of {self.catalogue.keys} of list {self.catalogue.version}"
 
-    def remark(self, entry: ItemCount) -> str:
+    def remark(self, entry: ItemCount | ShownKey) -> str:
         """The lead of a key, and how sure the keys up to it are: "ahead by 31.2, first with 97 %"."""
         if not isinstance(entry, LeadingCount):
             return ""
@@ -335,10 +338,62 @@ class SubsetRelease(Release):
         return f"{self.k} of {self.catalogue.keys} of list {self.catalogue.version}, in no order"
 
 
+class KeysRelease(Release):
+    """Keys of unknown ones that enough users have, without counts."""
+
+    title: ClassVar = "Release of keys without counts"
+    kind: Literal["keys"] = Field(description="Which keys exist, without counts.")
+    vote_parts: int = Field(
+        ge=1,
+        description="Parts of a user's vote, v. A user with d keys gives each floor(v / d); with discrete gaussian "
+        "noise floor(v / sqrt(d)). `noise` is of sums of parts, and `noise_interval_95` of sums of votes.",
+    )
+    minimum_parts: int = Field(ge=1, description="Keys with a smaller noisy sum of parts are not shown.")
+    items: tuple[ShownKey, ...] = Field(description="The keys shown, in their own order, which means nothing.")
+
+    def extent(self) -> str:
+        """Number of keys shown."""
+        return f"{len(self.items)} shown, without counts"
+
+
+class BinCount(ItemCount):
+    """A bin of users by their number of items, and what a bound at its upper end leaves out."""
+
+    left_out: int | SkipJsonSchema[None] = optional(
+        "Percent of all items that `items_per_user` at the upper end of the bin would leave out, to the nearest; of a "
+        "user with more items than the grid has, one more counts. Absent of the last bin."
+    )
+    left_out_95: tuple[int, int] | SkipJsonSchema[None] = optional(
+        "Ends of an interval for the true percentage, 95 % sure for all bins together."
+    )
+
+
+class BoundsRelease(Release):
+    """Numbers of users by their number of items."""
+
+    title: ClassVar = "Release of the numbers of items of users"
+    kind: Literal["bounds"] = Field(description="How many users have 1, 2, ... items.")
+    items: tuple[BinCount, ...] = Field(description="The bins in their order: `3-5`, and how many users are in it.")
+
+    def remark(self, entry: ItemCount | ShownKey) -> str:
+        """The share of items that a bound at the upper end of the bin leaves out."""
+        if not isinstance(entry, BinCount) or entry.left_out_95 is None:
+            return ""
+        return "this bound leaves out {} % ({} to {} %)".format(entry.left_out, *entry.left_out_95)
+
+    def extent(self) -> str:
+        """The first bin whose bound leaves out little."""
+        fits = next((one.item for one in self.items if one.left_out is not None and one.left_out <= LITTLE), "")
+        words = f"a bound at the end of bin {fits} leaves out about" if fits else "every bound leaves out more than"
+        return f"{words} {LITTLE} % of items" + (" or less" if fits else "")
+
+
 RELEASES: Mapping[str, type[Release]] = {
+    "bounds": BoundsRelease,
     "catalogue": CatalogueRelease,
     "gap": GapRelease,
     "histogram": HistogramRelease,
+    "keys": KeysRelease,
     "lookup": LookupRelease,
     "pure_topk": PureTopKRelease,
     "running": RunningRelease,

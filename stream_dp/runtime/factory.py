@@ -275,13 +275,15 @@ def counted_view(
         buckets=view.buckets,
         needed=view.kind.needed,
         retention_ms=window.retention_ms,
-        domain=None if view.kind.topics else view.kind.domain({}),
+        domain=None if view.kind.topics or view.kind.degrees else view.kind.domain({}),
         list_at=list_at if waits and len(window.shape.counted.tilings) == 1 else None,
         bounds=window.shape.bounds,
         item=view.item_field,
         has_lists=view.has_lists,
         until_ms=view.until_ms,
         origin_ms=origin_ms,
+        weights=view.kind.weights,
+        degrees=view.kind.degrees,
         participation=(
             None
             if view.windows_per_user is None

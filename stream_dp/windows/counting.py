@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import Admission, bound_chunk, trimmed
@@ -155,8 +155,8 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if counting the next chunk may have to read or write a window on disk, or to look users up there."""
-        if any(state.view.participation is not None for state in self._counting):
+        """True if the next chunk may need a window or users on disk, or close a window whose users are looked at."""
+        if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
         windows = (window for state in self._views for window in state.windows.values())
         half = self._memory.most_bytes // 2
@@ -481,28 +481,38 @@ class PartitionCounter:
         if is_lost(mark, start):
             yield from map(self._outlet, lost_partials(view, start, self._partition, mark))
             return
-        for bucket, table in enumerate(self._tables(state, start)):
-            mark.counted += sum(table.values())
+        window = state.windows.get(start, OpenWindow())
+        users = window.by_degree(self._journal(view.name, start)) if view.groups_users else {}
+        mark.counted += sum(degree * number for degree, number in users.items())
+        for bucket, table in enumerate(self._tables(view, window, start, users)):
+            mark.counted += 0 if view.groups_users else sum(table.values())
             parts = parts_of(table)
             for part, counts in enumerate(parts):
                 partial = Partial(view.name, start, bucket, self._partition, mark.closed_ms, part, len(parts), counts)
                 yield self._outlet(partial)
 
-    def _tables(self, state: ViewState, start: int) -> Iterable[dict[str, int]]:
+    def _tables(
+        self, view: CountedView, window: OpenWindow, start: int, users: Mapping[int, int]
+    ) -> Iterable[dict[str, int]]:
         """The counts of every bucket of a window; in each, items stand in the order of the journal."""
-        view, window = state.view, state.windows.get(start, OpenWindow())
-        if window.spill_store is not None or view.bounds is not None:
-            return tables_of(lambda: self._journal(view.name, start), view.buckets, self._memory.most_bytes)
+        if not view.degrees and (window.spill_store is not None or view.bounds is not None):
+            return tables_of(lambda: self._amounts(view, window, start), view.buckets, self._memory.most_bytes)
         tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
-        for item, count in window.counts():
-            tables[bucket_of(item, view.buckets)][item] = count
+        named = ((view.degrees[degree - 1], number) for degree, number in sorted(users.items()))
+        for item, count in named if view.degrees else window.counts(view.weights):
+            table = tables[bucket_of(item, view.buckets)]
+            table[item] = table.get(item, 0) + count
         return tables
 
-    def _journal(self, view: str, start: int) -> Iterator[str]:
-        """The items of a window as they were accepted."""
+    def _amounts(self, view: CountedView, window: OpenWindow, start: int) -> Iterator[tuple[str, int]]:
+        """The items of a window as they were accepted, and what each adds to its count."""
+        for row in self._journal(view.name, start):
+            weights = (view.weights[held - 1] for held in window.held(row.users)) if view.weights else repeat(1)
+            yield from zip(row.items, weights, strict=False)
+
+    def _journal(self, view: str, start: int) -> Iterator[JournalRow]:
         prefix = window_key(JOURNAL, view, start)
-        for _, value in self._rows.scan(prefix, after(prefix)):
-            yield from decode(JournalRow, value).items
+        return (decode(JournalRow, value) for _, value in self._rows.scan(prefix, after(prefix)))
 
     def _purge(self, states: Sequence[ViewState]) -> Iterator[Effect]:
         """Delete the journals of windows that were handed on, of all views at once; once more after a crash."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from stream_dp.errors import ParameterError
 from stream_dp.windows.shapes.shape import Interval, Shape
 
 CANDIDATES = 4
@@ -109,6 +110,24 @@ class CountedView:
     """Where the first definition of the view began, if that is another one."""
     participation: ParticipationBound | None = None
     """Bound on the windows of a period that a user is counted in; None: there is none."""
+    weights: Sequence[int] = ()
+    """By the number of a user's items in a window, from 1 on, what the user adds to each of them; empty: 1."""
+    degrees: Sequence[str] = ()
+    """The one key that a user with 1, 2, ... items in a window adds 1 to, in place of the items; empty: none."""
+
+    def __post_init__(self) -> None:
+        """Refuse to group the items of users by window where they are bounded over several.
+
+        Raises:
+            ParameterError: a user's first window of several may depend on how many items the user has in later ones.
+        """
+        if self.groups_users and self.bounds is not None:
+            raise ParameterError("items of a user are bounded over several windows and cannot be grouped in each")
+
+    @property
+    def groups_users(self) -> bool:
+        """True if what a user adds to a count depends on how many items they have in the window."""
+        return bool(self.weights or self.degrees)
 
     @property
     def view(self) -> str:

@@ -67,6 +67,8 @@ VIEWS = {
     "totals": f"{LADDER}, kind: running, catalogue: [{PLACES}]",
     "busiest": f'{LADDER}, kind: topk, k: 4, kbar: 8, selection: {{epsilon: "1/5", delta: "1e-6"}}',
     "found": f"{ONE}, kind: pure_topk, k: 4, key_bytes: 8",
+    "names": f'{ONE}, kind: keys, delta: "1e-6"',
+    "spread": f"{LADDER}, kind: bounds, grid: [1, 2]".replace("user: 1", "user: 3"),
     "table": f"{ONE}, kind: lookup, rows: 101, key_bytes: 8",
 }
 COUNTS = {"ORD": 812_400, "ATL": 790_100, "LAX": 655_700, "DCA": 301_900, "MIA": 204_600, "BOS": 103_300}
@@ -102,6 +104,8 @@ def counts_of(view: str, day: int) -> dict[str, int]:
     """What is counted in a view on a day of the story."""
     if (view, day) == ("destinations", EMPTY):
         return {"ORD": 7}
+    if view == "spread":
+        return {"1": 400_100 + day, "2": 90_300 + day, "more than 2": 70_400 + day}
     return counts_on(day) | ({HOSTILE: 400_000} if view == "lost" else {})
 
 

@@ -118,7 +118,7 @@ def record(view: str, day: int, audience: str = "public") -> Release:
 def test_every_count_has_its_interval_in_the_same_element(
     empty_page: Callable[..., Page], served: ServedReader, state: State
 ) -> None:
-    counts = {item.count for one in released() for item in one.items if item.count >= LEAST_SOUGHT}
+    counts = {item.count for one in released() for item in one.items if (item.count or 0) >= LEAST_SOUGHT}
     counts = {count for count in counts if count % 5} - limits()  # others may be on an axis
     with state.on(empty_page(), served) as page:
         assert checks.bare(page, counts) == []
@@ -565,3 +565,18 @@ def test_no_inline_code_and_no_parsing_of_html() -> None:
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3\.org/2000/svg)", text
         ), file.name
     assert not re.search(r"<style|style=|<script>|\son\w+=", (STATIC / "index.html").read_text())
+
+
+def test_keys_without_counts_are_listed_and_followed_as_shown_or_hidden(visit: Open) -> None:
+    page = visit("public/names")
+    page.click("#as-table summary")
+    text = main(page)
+    assert "Keys, without counts: 6" in text
+    assert "shown" in text
+    assert not re.search(r"[Ee]ach count|NaN|undefined|null", text)
+
+
+def test_bins_of_users_say_what_a_bound_leaves_out(visit: Open) -> None:
+    text = main(visit("public/spread"))
+    assert re.search(r"A bound at the end of bin 1 leaves out \d+ to \d+ % of the keys of all", text)
+    assert "NaN" not in text

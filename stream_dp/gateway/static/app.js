@@ -176,7 +176,7 @@ function side() {
     const until = `to ${day(end(view.newest) - 1)}`;
     const half = view.noise_interval_95 ?? null;
     if (half === null) return `${until}, not released`;
-    return view.kind === 'pure_topk' ? until : `${until}, each count ±${num(half)}`; // it is not so of keys that were chosen by their noise
+    return ['keys', 'pure_topk'].includes(view.kind) ? until : `${until}, each count ±${num(half)}`; // it is not so of keys that were chosen by their noise
   };
   return h('nav', {class: 'side', id: 'views', 'aria-label': 'Views'}, h('ul', {}, mine().map(view => h('li', {},
     h('a', {href: address({view: view.view}), 'aria-current': view.view === state.view ? 'page' : null}, view.title, h('small', {}, says(view)))))));
@@ -244,7 +244,7 @@ function page(view, windows, at, next) {
   const item = known.has(state.item) ? state.item : one.rows[0]?.item ?? [...known][0];
   const how = {item, unit: view.unit, go, all: state.all, moved: state.moved, smooth: state.smooth, windows}, {release} = one;
   const loss = release && part.loss(one, (type, ending) => save(one, type, ending));
-  const shown = release && (!one.rows.length ? part.empty(one) : release.kind === 'gap' ? part.leads(one, how) : part.bars(one, how));
+  const shown = release && (!one.rows.length ? part.empty(one) : release.kind === 'gap' ? part.leads(one, how) : release.kind === 'keys' ? part.names(one, how) : part.bars(one, how));
   return [part.head(view, one), at === windows.length - 1 && due(view), part.strip(windows, at, {go, more: next && (() => load(true))}),
     h('div', {class: 'two'},
       h('div', {}, shown, one.refusal && part.refusal(one, how), (release?.minimum_count ?? release?.rank) !== undefined && one.rows.length > 0 && part.hidden(one),

@@ -21,8 +21,9 @@ export function fromAnswer(data) {
 // Whether counts decide if the key is shown: not where it stands on a list.
 export const byCount = (release, entry) => release.minimum_count !== undefined && (!release.catalogue || entry.new === true);
 
-// The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known.
+// The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known. `bare`: it has no count.
 export function interval(release, entry, ends) {
+  if (entry.count === undefined) return {low: null, high: null, open: true, none: false, bare: true};
   const half = release.noise_interval_95, {count} = entry, chosen = byCount(release, entry);
   const open = (chosen || release.rank !== undefined) && count < release.two_sided_from;
   const [low, high] = ends ?? [open ? Number(chosen) : count - half, count + half];

@@ -12,6 +12,8 @@ const SAYS = {
   catalogue: unit => `How many ${unit} had each key of a public list.`,
   pure_topk: unit => `The keys that most ${unit} had, and how many. Keys with small counts are hidden.`,
   lookup: unit => `A table that says for every key how many ${unit} had it. It lists no keys: name some to follow them.`,
+  keys: unit => `Which keys enough ${unit} had, without counts.`,
+  bounds: unit => `How many ${unit} had 1, 2, ... keys.`,
   running: unit => `How many ${unit} had each key of a public list since the window began.`,
 };
 export const STATES = {
@@ -35,7 +37,7 @@ export function head(view, one) {
     h('p', {class: 'lead-in'}, h('strong', {}, span(one)), ` (${record.kind === 'running' ? 'the first ' : ''}${length(one)}). `,
       counted(view, record.kind, record.ledger.population)),
     h('div', {class: 'chips'},
-      release && chip(`${precision(release)[0].toUpperCase()}${precision(release).slice(1)}, 95 % sure`),
+      release && release.kind !== 'keys' && chip(`${precision(release)[0].toUpperCase()}${precision(release).slice(1)}, 95 % sure`),
       before && chip(`More precise than before: ±${num(half)}, was ±${num(before.half)}`, 'good'),
       one.state === 'sharper_refused' && chip('A more precise version was refused', 'bad'),
       one.state === 'refused' && chip('× Refused', 'bad'), one.state === 'lost' && chip('! Lost', 'bad'),
@@ -102,13 +104,18 @@ export function bars(one, {item, unit, all, go, moved}) {
       grid.map((t, k) => h('span', {class: k === 0 ? 'first' : t > 0.9 * most && 'last', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
     wrong.length > 0 && h('p', {class: 'note warn'}, h('strong', {}, list(wrong)), ': The earlier interval missed. About 1 of 20 does; the new one replaces it.'),
     muted(order(one)),
+    rows.filter(row => row.left_out_95).map(row => muted(`A bound at the end of bin ${row.item} leaves out ${row.left_out_95.join(' to ')} % of the keys of all.`)),
     one.rows.length > rows.length && button(`Show ${one.rows.length - rows.length} more`, () => go({all: true}), {id: 'more'}),
     release.kind === 'topk' && !release.complete && h('p', {class: 'note'}, `The list ended after ${release.items.length} of ${release.k}: the next ones are too close to tell apart.`),
     release.paid !== undefined && h('p', {class: 'note'}, `The rest of the privacy budget paid for the first ${release.paid} of ${release.k} keys.`),
     release.kind === 'running' && muted('These are totals since the window began. A total may be lower than the one before: each has noise of its own.'));
 }
 
+export const names = (one, {item, go}) => card(`Keys, without counts: ${one.rows.length}`, h('ul', {}, one.rows.map((row, k) => h('li', {class: row.item === item && 'chosen'},
+  button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)})))));
+
 function order({release, rows}) {
+  if (release.kind === 'bounds') return null;
   if (release.kind === 'subset' || release.selection === 'fixed-threshold') return 'These keys are in no order.';
   if (allOverlap(rows)) return 'All intervals overlap: the order says nothing.';
   const overlap = 'Bars that overlap may be in another order.';

@@ -5,7 +5,7 @@ import {places, ranks, smoothed} from './model.js';
 import {day, num, ordinal, span, words} from './words.js';
 
 // Why a window has no interval of a key, in words.
-const without = w => w.release ? (w.release.rank !== undefined ? 'not among the first' : w.release.kind === 'histogram' ? 'hidden' : 'not in the list') : w.state;
+const without = w => w.release ? (w.release.rank !== undefined ? 'not among the first' : ['histogram', 'keys'].includes(w.release.kind) ? 'hidden' : 'not in the list') : w.state;
 
 export function oneKey(windows, one, {item, unit, smooth, go}) {
   const running = one?.release?.kind === 'running';
@@ -142,6 +142,10 @@ function marks(u, points) {
       const sign = p.window.state === 'refused' ? '×' : p.window.state === 'lost' ? '!' : '▽';
       c.fillStyle = color(sign === '▽' ? '--muted' : '--bad');
       return c.fillText(sign, x, bottom - 6 * r);
+    }
+    if (p.row.interval.bare) {
+      c.fillStyle = color('--plot');
+      return c.fillText('●', x, bottom - 6 * r);
     }
     if (old && few && !old.open) {
       c.strokeStyle = color('--old');

@@ -174,7 +174,7 @@ def test_passes_over_a_journal_count_every_bucket_in_its_order(most: int, passes
     def read() -> Iterator[str]:
         nonlocal reads
         reads += 1
-        return iter(ITEMS)
+        return ((item, 1) for item in ITEMS)
 
     tables = list(tables_of(read, 8, most))
     assert [[*table.items()] for table in tables] == [
