@@ -10,9 +10,10 @@ hindsight and at no cost.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from stream_dp.config.planner import build_plan
 from stream_dp.exact.rationals import exact_text
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.kinds.votes import KeysPlan
-from stream_dp.operations.what_if import Floats, Ints, reaching, shown_at_least
+from stream_dp.operations.past_counts import Ints
+from stream_dp.operations.shown_keys import Floats, reaching, shown_at_least
 from tests.bench.accuracy import Stream, baskets, flights
 from tests.bench.figures import show
 
@@ -122,6 +124,14 @@ def of_votes(window: Window, plan: KeysPlan, given: Floats) -> float:
     return float(shown_at_least(sums.astype(np.int64), reaching(plan.levels[0]), plan.minimum)[sums > 0].sum())
 
 
+def _of_histograms(plans: Mapping[int, HistogramPlan], window: Window, bound: int) -> float:
+    return of_counts(window, plans[bound])
+
+
+def _of_plans(plans: Mapping[int, KeysPlan], window: Window, bound: int) -> float:
+    return of_votes(window, plans[bound], votes(window, plans[bound]))
+
+
 def moved(window: Window, plan: KeysPlan, given: Floats) -> Floats:
     """The votes with what found keys do not need moved to other keys of the same users, within one vote in length."""
     sums = np.bincount(window.items, given)
@@ -144,13 +154,11 @@ def figures_of(name: str, windows: Sequence[Window], epsilon: Fraction) -> Itera
 
     for noise in ("discrete-laplace", "truncated-laplace", "discrete-gaussian"):
         counts = {bound: plan_of("histogram", bound, epsilon, noise) for bound in BOUNDS}
-        yield best(f"histogram, {noise}", lambda one, bound, plans=counts: of_counts(one, plans[bound]))  # type: ignore[misc]
+        yield best(f"histogram, {noise}", partial(_of_histograms, counts))
         if noise == "truncated-laplace":  # its delta pays for the end of the noise of counts that move by one
             continue
         plans = {bound: plan_of("keys", bound, epsilon, noise) for bound in BOUNDS}
-        yield best(
-            f"keys, {noise}", lambda one, bound, plans=plans: of_votes(one, plans[bound], votes(one, plans[bound]))
-        )  # type: ignore[misc]
+        yield best(f"keys, {noise}", partial(_of_plans, plans))
     yield best(
         "moved votes, Gaussian",
         lambda one, bound: of_votes(one, plans[bound], moved(one, plans[bound], votes(one, plans[bound]))),

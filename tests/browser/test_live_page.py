@@ -15,6 +15,7 @@ from stream_dp.records.codec import parse
 from stream_dp.records.models import Release
 from tests.browser.shop import Shop
 from tests.support.chosen import ordinarily
+from tests.support.given import there
 
 pytestmark = [
     pytest.mark.browser,
@@ -139,7 +140,7 @@ def topic_holds(shop: Shop) -> list[tuple[str, str]]:
             newest[record.window.start_ms] = record
     found = []
     for _, record in sorted(newest.items(), reverse=True):
-        least, most = record.interval(next(item for item in record.items if item.item == "ORD"))
+        least, most = record.interval(there(record.entry("ORD")))
         found.append((f"{least:,} to {most:,}", record.level.name))
     return found
 

@@ -22,6 +22,7 @@ from tests.browser.served_reader import ServedReader, serving
 from tests.browser.shop import DAYS, HOSTILE, LAST, Shop, plan, published, start_of
 from tests.browser.states import STATES, State, at, opened
 from tests.support.chosen import kept_ordinary
+from tests.support.given import there
 
 pytestmark = [
     pytest.mark.browser,
@@ -398,7 +399,7 @@ def test_sharpened_while_one_looks(look: Open, shop: Shop) -> None:
     said = [f"{title}: more precise now, ±30 instead of ±60." for title in ("Destinations", "Leaders")]
     page.wait_for_selector("#say p >> nth=1", state="attached")
     assert spoken(page) == said
-    least, most = sharper.interval(sharper.items[0])
+    least, most = sharper.interval(there(sharper.entry(sharper.items[0].item)))
     assert f"{least:,} to {most:,}" in page.inner_text(".bars")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from math import log
 
@@ -50,7 +51,7 @@ def test_every_number_of_items_is_in_one_bin() -> None:
     assert [kind.degrees[d - 1] for d in (1, 2, 3, 5, 6, 10, 11, 20, 21)] == [
         BINS[at] for at in (0, 1, 2, 2, 3, 3, 4, 4, 5)
     ]
-    assert (len(kind.degrees), kind.sensitivity, [level.epsilon for level in kind.levels]) == (21, 1, [1, 2, 4])
+    assert [len(kind.degrees), kind.sensitivity, *(level.epsilon for level in kind.levels)] == [21, 1, 1, 2, 4]
     assert not any(plan_with().keys_at_worst)
 
 
@@ -154,7 +155,7 @@ def test_the_intervals_of_all_bounds_hold_together_in_95_percent_of_windows() ->
     )
     held = 0
     for window in range(60):
-        desk = Desk(plan_of(TEXT), entropy=lambda context, window=window: KeyedBits(b"bounds %d" % window, context))
+        desk = Desk(plan_of(TEXT), entropy=partial(KeyedBits, b"bounds %d" % window))
         record = give(desk)
         ends = [one.left_out_95 for one in record.items if one.left_out_95]
         held += all(

@@ -176,7 +176,7 @@ def test_the_plan_has_the_weights_of_its_noise_and_the_price_of_its_epsilon() ->
     rooted_plan = keys_plan(laplace, POOL, gaussian)
     assert rooted_plan.weights == rooted(840, 50)
     for one in (keys_plan(laplace, POOL), rooted_plan):
-        assert (one.levels[0].rho, one.levels[0].step_rho) == (2, 2)
+        assert [one.levels[0].rho, one.levels[0].step_rho] == [2, 2]
     assert rooted_plan.minimum < 0.6 * plan.minimum
     view = plan_of(CASE.text().replace(*POOL)).views[VIEW]
     assert view.cost(0) == Cost(Fraction(0), Fraction(1, 100), rho=Fraction(2))

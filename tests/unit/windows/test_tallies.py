@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -172,14 +173,17 @@ def test_partitions_add_up_since_all_of_a_user_is_in_one() -> None:
 
 
 def test_items_that_are_bounded_over_several_windows_are_not_grouped_in_each() -> None:
-    for grouped in ({"weights": WEIGHTS}, {"degrees": BINS}):
+    for grouped in GROUPED:
         with pytest.raises(ParameterError, match="bounded over several windows and cannot be grouped"):
             view(items_per_user=MOST, bounds=Tiling(40), **grouped)
 
 
+GROUPED: tuple[dict[str, Any], ...] = ({"weights": WEIGHTS}, {"degrees": BINS})
+
+
 def test_a_chunk_that_may_close_a_window_of_grouped_users_is_counted_off_the_loop() -> None:
     machine = Machine()
-    for grouped, long in (({"weights": WEIGHTS}, True), ({}, False)):
+    for grouped, long in ((GROUPED[0], True), (dict[str, Any](), False)):
         one = counter(view(items_per_user=MOST, clock="event", **grouped))
         machine.carry_out(one.load(machine))
         machine.carry_out(one.chunk([event(0, "u", "a", 1), watermark(1, 50)], 60))
