@@ -13,14 +13,12 @@ from aiokafka.partitioner import murmur2
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.exact.bits import Entropy
-from stream_dp.kinds.public_lists import PublicKeys
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.clock import Tick
-from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import SPILL_FOLDER, DiskSpillStores
@@ -108,9 +106,7 @@ class Factory:
         self._sources = counted_in(plan)
         self._unknown = {view.name: unknown_before(view, settled) for view in plan.views.values()}
         self._counted = {
-            view.name: counted_view(
-                view, max(view.begins_ms, self._unknown[view.name]), self._origin(view), settled.lists
-            )
+            view.name: counted_view(view, max(view.begins_ms, self._unknown[view.name]), self._origin(view))
             for view in plan.views.values()
         }
 
@@ -241,27 +237,9 @@ def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder
     return kind(event_format(source, views))
 
 
-def counted_view(
-    view: ViewPlan, start_ms: int, origin_ms: int | None = None, lists: Lists | None = None
-) -> CountedView:
-    """The counting side of a view's plan.
-
-    Args:
-        view: the plan.
-        start_ms: start of the first window that is counted.
-        origin_ms: where its first definition began.
-        lists: those that may change, as the worker has read them; None: no more is accepted for their sake.
-    """
+def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) -> CountedView:
+    """The counting side of a view's plan, from a window on; its first definition began at `origin_ms`."""
     window = view.window
-
-    def list_at(closed_ms: int) -> PublicKeys:
-        listed = None if lists is None else view.kind.domain(lists.at(view.name, closed_ms))
-        assert listed is not None  # noqa: S101 - it is a kind with a list
-        return listed
-
-    # The list of a window of panes is settled with the first of them, and may be another one than that of now.
-    has_panes = window.shape.is_sum or window.shape.tells_totals
-    waits = lists is not None and view.kind.waits_for_list and not has_panes
     return CountedView(
         name=view.name,
         fingerprint=view.fingerprint,
@@ -276,7 +254,6 @@ def counted_view(
         needed=view.kind.needed,
         retention_ms=window.retention_ms,
         domain=None if view.kind.topics or view.kind.degrees else view.kind.domain({}),
-        list_at=list_at if waits and len(window.shape.counted.tilings) == 1 else None,
         bounds=window.shape.bounds,
         item=view.item_field,
         has_lists=view.has_lists,

@@ -14,7 +14,7 @@ a user adds to one says nothing about the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -113,8 +113,7 @@ def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
     """
     clock_ms, now_ms, open_from_ms, watermarks, misplaced, participation, is_oldest = admission
     number, shape = tiling
-    limit, grace, ends = view.most_accepted, view.grace_ms, view.ends(shape)
-    domain = view.domain
+    limit, grace, ends, domain = view.items_per_user, view.grace_ms, view.ends(shape), view.domain
     latest = now_ms + view.max_ahead_ms if ends is None else min(now_ms + view.max_ahead_ms, ends - 1)
     first = shape.first_from(max(open_from_ms, view.first_ms))
     closed_before = max(first, shape.first_open(clock_ms - grace))
@@ -164,28 +163,3 @@ def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
         add_item(item)
     clock_ms = max([clock_ms, *(min(time, now_ms) for _, time in watermarks)])
     return Bounded(clock_ms, {start: row for start, row in out.added.items() if row.users}, out.refused)
-
-
-def trimmed(row: JournalRow, window: OpenWindow, listed: Container[str], limit: int) -> JournalRow:
-    """Return a journal row without the candidates that are off a list, and those that are too many of their user.
-
-    Args:
-        row: the next row of a window, as it was accepted or as an earlier trimming left it.
-        window: what the rows before it have left; what is left of this one is added.
-        listed: the keys that count.
-        limit: most items of a user that are left, the first in order of arrival.
-    """
-    window.take_out(zip(row.users, row.items, strict=True))
-    left = JournalRow(row.last_offset, [], [], row.unlisted, row.clipped)
-    held = {user: len(window.accepted.get(user, ())) for user in row.users}
-    for user, item in zip(row.users, row.items, strict=True):
-        if item not in listed:
-            left.unlisted += 1
-        elif held[user] >= limit:
-            left.clipped += 1
-        else:
-            held[user] += 1
-            left.users.append(user)
-            left.items.append(item)
-    window.add(left)
-    return left

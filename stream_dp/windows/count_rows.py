@@ -102,8 +102,6 @@ class ViewMark(msgspec.Struct, array_like=True):
     are refused as lost. From the first start to, and without, a time."""
     gap: tuple[int, int] | None = None
     """With an event clock, an interval as in `lost` that the next watermark which moves the clock makes shorter."""
-    trimmed_ms: int = -(1 << 62)
-    """Start of the first window whose journal may have more of a user than is handed on."""
 
     @classmethod
     def new(cls, view: CountedView, opens_ms: int, closed_ms: int) -> Self:
@@ -261,10 +259,6 @@ class JournalRow(msgspec.Struct, array_like=True):
     """That of the chunk: as long as it is behind the marker's, no row of the chunk counts."""
     users: list[bytes]
     items: list[str]
-    unlisted: int = 0
-    """Number of candidates that were left out, since they are on no list."""
-    clipped: int = 0
-    """The same, since their users had enough that are."""
 
     def encoded(self) -> Iterator[bytes]:
         """The row as bytes; as several rows, in order, if it is too large for one."""

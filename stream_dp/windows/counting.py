@@ -11,18 +11,16 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat, zip_longest
 
 from stream_dp.errors import ConfigError
-from stream_dp.windows.bounding import Admission, bound_chunk, trimmed
+from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import (
     JOURNAL,
     MARKER,
     REPEATS,
-    UNLISTED,
     JournalRow,
     Marker,
     SourcePartition,
@@ -292,8 +290,7 @@ class PartitionCounter:
             self._move(state, now_ms)
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             counted = sum(len(row.users) for row in bound.added.values())
-            if state.view.list_at is None:
-                yield Increment("events_counted", counted, (("view", state.view.view),))
+            yield Increment("events_counted", counted, (("view", state.view.view),))
             settled: dict[int, list[JournalRow]] = {}
             for start, row in bound.added.items():
                 row.last_offset = last
@@ -432,8 +429,6 @@ class PartitionCounter:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
                 starts = view.windows.starts(mark.open_from_ms, stop)
-                if view.list_at is not None and mark.trimmed_ms < stop:
-                    yield from self._trim(state, view.list_at(mark.closed_ms), stop)
                 partials = (message for start in starts for message in self._partials(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
@@ -444,37 +439,6 @@ class PartitionCounter:
             yield from self._forget_entered(closed)
             if any(state.is_over for state in closed):
                 self._choose()
-
-    def _trim(self, state: ViewState, listed: Container[str], stop_ms: int) -> Iterator[Effect]:
-        """Leave of each user's candidates in closed windows the first `items_per_user` that are on a list.
-
-        That is stored before anything is handed on, so what is handed on follows from the journal, whatever crashes. A
-        trimming that was cut short is done again, maybe with another list: that leaves of a user what both lists have.
-        """
-        view, mark, windows, counted = state.view, state.mark, dict[int, OpenWindow](), 0
-        left_out = Counter[str]()
-        rows = (
-            (start, key, self._rows.get(key) or b"")
-            for start in view.windows.starts(max(mark.open_from_ms, mark.trimmed_ms), stop_ms)
-            for key in (journal_key(view.name, start, sequence) for sequence in range(state.rows[start]))
-        )
-        for some in cut(rows, lambda row: row_size(row[1:]), MESSAGE_BYTES):
-            changed: list[Row] = []
-            for start, key, value in some:
-                if start not in windows:
-                    state.windows[start].drop()  # it is in the journal
-                    state.windows[start] = windows[start] = OpenWindow()
-                row = trimmed(decode(JournalRow, value), windows[start], listed, view.items_per_user)
-                windows[start].settle([row], self._memory)
-                changed.append((key, encode(row)))
-                counted += len(row.users)
-                left_out.update({UNLISTED: row.unlisted, "clipped": row.clipped})
-            yield Commit(changed)
-        mark.refused = dict(Counter(mark.refused) + left_out)
-        mark.trimmed_ms = stop_ms
-        yield Commit([self._marker_row()])
-        yield Increment("events_counted", counted, (("view", view.view),))
-        yield from refusals(left_out, view.view)
 
     def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
         view, mark = state.view, state.mark

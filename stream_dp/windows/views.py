@@ -9,8 +9,6 @@ from typing import Literal
 from stream_dp.errors import ParameterError
 from stream_dp.windows.shapes.shape import Interval, Shape
 
-CANDIDATES = 4
-"""Times `items_per_user`: items that are accepted of a user where the list may change until the window closes."""
 HANDED_ON_AT_ONCE = 32
 """Windows whose partial counts are handed on in one go when many close together."""
 
@@ -95,9 +93,6 @@ class CountedView:
     retention_ms: int
     domain: Container[str] | None = None
     """The keys that are counted, where that is settled before a window is sealed; None: any."""
-    list_at: Callable[[int], Container[str]] | None = None
-    """The list, where it may change, for a window that closed at a time. More items are accepted, and the first
-    `items_per_user` of a user that are on it are handed on. None: what is accepted is handed on."""
     bounds: Shape | None = None
     """Longer intervals, each of whole windows, in which `items_per_user` holds; None: it holds in every window."""
     item: str = ""
@@ -161,11 +156,6 @@ class CountedView:
         """Return True if a window that starts at a time is its own."""
         return self.first_ms <= start_ms and (self.until_ms is None or start_ms < self.until_ms)
 
-    @property
-    def most_accepted(self) -> int:
-        """Most distinct items that are accepted of a user in a window."""
-        return self.items_per_user if self.list_at is None else CANDIDATES * self.items_per_user
-
     def accepts_like(self, other: CountedView) -> bool:
         """Return True if the same contributions of the same records are accepted by it as by another one."""
         return self._accepts == other._accepts
@@ -174,16 +164,7 @@ class CountedView:
     def _accepts(self) -> tuple[object, ...]:
         # Who is counted in how many windows is known of one definition alone: none goes on with another's.
         own = self.name if self.participation else ""
-        return (
-            self.windows,
-            self.bounds,
-            self.items_per_user,
-            self.most_accepted,
-            self.item,
-            self.has_lists,
-            self.domain,
-            own,
-        )
+        return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists, self.domain, own
 
     def unit(self, start_ms: int, tiling: Shape) -> Interval:
         """Return what a user enters with a contribution to a window: that window, or what is bounded together with it.

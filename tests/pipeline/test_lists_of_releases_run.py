@@ -50,16 +50,11 @@ WITHOUT_COUNTS = (
 
 
 def minute(start: int, at: int) -> list[Event | Watermark]:
-    """150 read /often all the time, and /late from the fourth minute on; three users read /rare.
-
-    100 others read two pages of their own, as many as the bound, before they read /often.
-    """
+    """Many read /often all the time, and /late from the fourth minute on; three users read /rare."""
     pages = ["/often", *(["/late"] if at >= 4 else [])]
     crowd = [Event(f"u{n}", page, start + at * MINUTE + n) for page in pages for n in range(150)]
     few = [Event(f"few{n}", "/rare", start + at * MINUTE + 500) for n in range(3)]
-    own = [page for n in range(100) for page in ((n, f"/own/{n}/1"), (n, f"/own/{n}/2"), (n, "/often"))]
-    others = [Event(f"other{n}", page, start + at * MINUTE + 600) for n, page in own]
-    return [*crowd, *few, *others, Watermark(start + (at + 1) * MINUTE + 10_000)]
+    return [*crowd, *few, Watermark(start + (at + 1) * MINUTE + 10_000)]
 
 
 RUNNING = COUNTED[1].partition("  NAME-counted:")[2]
@@ -144,8 +139,6 @@ async def test_keys_that_were_shown_are_counted_and_others_are_not(
     assert sorted(shown) == list(range(8))
     for at, record in shown.items():
         assert {entry.item for entry in record.items} == found[at // 2], "the list that was read when the window closed"
-        counted = {entry.item: entry.count for entry in record.items}
-        assert counted.get("/often", 250) > 200, "keys off the list do not use up the bound"
         assert record.privacy.window.cost.delta == 0
         assert record.privacy.window.cost.epsilon == app.plan.views[counts].levels[0].epsilon
     if app.plan.broker.is_embedded and not finds_by:

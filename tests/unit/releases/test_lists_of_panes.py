@@ -18,8 +18,6 @@ from stream_dp.releases import releasing
 from stream_dp.releases.panes import BlockRow, list_of_window
 from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.rows import BLOCK, WINDOW, WindowRow
-from stream_dp.runtime.factory import counted_view
-from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.windows.encoding import decode, encode, window_key
 from tests.support.chosen import every
 from tests.support.factorization import cover
@@ -181,9 +179,3 @@ def test_another_length_of_windows_is_another_definition_where_each_has_a_list()
 
     assert fingerprint("{topic: page-list}", 2) != fingerprint("{topic: page-list}", 4)
     assert fingerprint("[home]", 2) == fingerprint("[home]", 4)
-
-
-@pytest.mark.parametrize("kind", WINDOWS)
-def test_users_of_panes_are_not_bounded_by_the_list_of_now(kind: str) -> None:
-    """The list of the window may be another one."""
-    assert counted_view(shop(kind).views["pages"], 0, None, Lists()).list_at is None

@@ -16,7 +16,6 @@ from stream_dp.kinds.public_lists import KeyList, ReleaseSettings
 from stream_dp.records.codec import AnyRecord, encode, encode_parts
 from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.factory import counted_view
 from stream_dp.runtime.kafka.list_topics import Lists, ListWatch, read_lists
 from stream_dp.testing import ManualClock
 from tests.support.releasing import SHOP, Desk, plan_of, release_topic
@@ -229,17 +228,6 @@ async def test_a_window_that_has_closed_goes_by_the_list_of_that_time() -> None:
     await watch.look()
     assert at(lists, 2000) == KeyList.of(["home"])
     assert at(lists, 2001) == KeyList.of(["home", "cart"])
-
-
-async def test_users_are_bounded_by_the_list_that_a_window_closes_with() -> None:
-    lists, _ = await read_lists(listing(), MemoryClient(log_of(desk_with(HOME).records("pages", "public"))))
-    lists.take("counted", {TOPIC: KeyList.of(["cart"])}, 2000)
-    counted = counted_view(listing().views["counted"], 0, None, lists)
-    assert counted.list_at is not None
-    assert [counted.list_at(closed_ms) for closed_ms in (2000, 2001)] == [KeyList.of(["home"]), KeyList.of(["cart"])]
-    hops = listing(("size: 1s, start", "size: 2s, step: 1s, start"))
-    for view in (hops.views["counted"], listing().views["pages"]):
-        assert counted_view(view, 0, None, lists).list_at is None
 
 
 def at(lists: Lists, closed_ms: int) -> KeyList:

@@ -45,7 +45,7 @@ def play(views: Sequence[CountedView], visits: Sequence[Visit], each: int, memor
     log: list[Entry] = [event(at, *visit) for at, visit in enumerate(visits)]
     for at in range(0, len(log), each):
         machine.carry_out(one.chunk(log[at : at + each], 1))
-    machine.carry_out(one.ticks([60]))
+    machine.carry_out(one.ticks([1000]))
     return machine
 
 
