@@ -8,6 +8,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -113,6 +114,12 @@ def expected(events: Sequence[Event], items_per_user: int) -> Expected:
     return Expected(tally["kept"], tally["clipped"], tally["duplicate"])
 
 
+@cache
+def partition_of(user: str) -> int:
+    """Where the events of a user are, as Kafka's producers place a key."""
+    return int(murmur2(user.encode()) & 0x7FFFFFFF) % PARTITIONS
+
+
 async def produce(broker: str, topic: str, events: Sequence[Event]) -> int:
     """Create a topic and write the events to it, keyed by user, with a watermark wherever a window is over.
 
@@ -149,16 +156,13 @@ def _batches(new_batch: Callable[[], BatchBuilder], events: Sequence[Event]) -> 
 
 def _records(events: Sequence[Event]) -> Iterator[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]]:
     """(partition, key, value, headers) of every event, and of the watermark that says that a window is over."""
-    places: dict[str, int] = {}
     over = START_MS + WINDOW_MS
     for user, item, time in events:
         if time >= over:
             yield from _watermarks(over)
             over += WINDOW_MS
         key = user.encode()
-        if user not in places:
-            places[user] = (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
-        yield places[user], key, b'{"user":"%s","item":"%s","ts":%d}' % (key, item.encode(), time), []
+        yield partition_of(user), key, b'{"user":"%s","item":"%s","ts":%d}' % (key, item.encode(), time), []
     while over <= START_MS + WINDOWS * WINDOW_MS:
         yield from _watermarks(over)
         over += WINDOW_MS

@@ -1,6 +1,7 @@
-"""Events per second through the whole durable path, beside a plain Faust agent: `python -m tests.bench.throughput`.
+"""Events per second through the whole durable path, beside named peers: `python -m tests.bench.throughput`.
 
-And beside itself without the fence that gives every partition one writer, so that the ratio says what that costs.
+The peers are a plain Faust agent, Quix Streams and Kafka Streams; and itself without the fence that gives every
+partition one writer, so that the ratio says what that costs.
 
 One run of it writes the events to a topic once and then measures the sides in turn, each time in a new process with
 new state. docs/benchmarks.md says what is measured and what the figures do not say.
@@ -13,6 +14,7 @@ import asyncio
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import uuid
@@ -37,15 +39,19 @@ from tests.bench.events import (
     read_baskets,
     synthetic_baskets,
 )
+from tests.bench.peers.commands import PEERS, command, default_folder, how_to_install, running_sum
 from tests.bench.sides import ITEMS_PER_USER
 
 _CHILD_SECONDS = 600
+_WIDTH = 110
 SIDES = {
     "product": "stream-dp: bounded, effect once",
     "unfenced": "the same without the fence",
     "plain": "plain Faust: one table update each",
+    **PEERS,
 }
 """In the order in which each run measures them."""
+_DEFAULT = [side for side in SIDES if not side.endswith("_grouped")]
 
 _say = Console(stderr=True, highlight=False).print
 
@@ -66,19 +72,21 @@ def broker() -> Iterator[str]:
             localkafka.stop(Path(folder))
 
 
-def run_side(side: str, address: str, topic: str, events: int) -> dict[str, Any]:
-    """Run one side in a process of its own and give what it measured."""
-    with TemporaryDirectory() as folder:
-        asked = ["--broker", address, "--topic", topic, "--events", str(events), "--folder", folder]
-        child = subprocess.run(
-            [sys.executable, "-m", "tests.bench.sides", side, *asked],
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=_CHILD_SECONDS,
-            check=True,
-        )
+def run_side(side: str, address: str, topic: str, events: int, peers: Path) -> dict[str, Any]:
+    """Run one side in a process of its own and give what it measured, and the CPU seconds of its whole life."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        if side in PEERS:
+            started = command(side, peers, address, topic, events, folder)
+        else:
+            asked = ["--broker", address, "--topic", topic, "--events", str(events), "--folder", name]
+            started = [sys.executable, "-m", "tests.bench.sides", side, *asked]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        child = subprocess.run(started, stdout=subprocess.PIPE, text=True, timeout=_CHILD_SECONDS, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
     found: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return {**found, "side": side, "events": events}
+    life = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {**found, "side": side, "events": events, "life_cpu_s": life}
 
 
 def check(found: Mapping[str, Any], events: int, oracle: Expected) -> None:
@@ -104,31 +112,42 @@ def check(found: Mapping[str, Any], events: int, oracle: Expected) -> None:
         raise SystemExit(f"the product miscounted, so its speed means nothing: {seen}, not {right}")
 
 
+def check_peer(found: Mapping[str, Any], events: int, right: int) -> None:
+    """Stop unless a peer counted each event once, in its window."""
+    seen = found["counted"], found["running_sum"]
+    if seen != (events, right):
+        raise SystemExit(f"{found['side']} miscounted, so its speed means nothing: {seen}, not {(events, right)}")
+
+
 def summary(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Medians of each side and their ratios; ranges: of each run of the product to the other's after it."""
-    sides = {side: [one for one in results if one["side"] == side] for side in SIDES}
+    """Medians of each side, and how many times stream-dp's they are; ranges: run by run.
 
-    def rate(one: Mapping[str, Any], per: str) -> float:
-        return float(one["events"] / one[per])
-
-    out: dict[str, Any] = {
-        f"{side}_{per.removesuffix('_s')}": median(rate(one, per) for one in found)
-        for side, found in sides.items()
-        for per in ("wall_s", "cpu_s")
+    `wall` is events per second; `cpu` and `life_cpu` are CPU seconds per million events, from the first event to the
+    last one counted, and of the whole process with its start.
+    """
+    runs = {side: [one for one in results if one["side"] == side] for side in SIDES}
+    figures: dict[str, dict[str, Any]] = {}
+    for side, found in runs.items():
+        if not found:
+            continue
+        pairs = [_rate(mine) / _rate(theirs) for mine, theirs in zip(runs["product"], found, strict=True)]
+        figures[side] = {
+            "wall": median(_rate(one) for one in found),
+            "cpu": median(one["cpu_s"] / one["events"] * 1e6 for one in found),
+            "life_cpu": median(one["life_cpu_s"] / one["events"] * 1e6 for one in found),
+            "range": [min(pairs), max(pairs)],
+        }
+        figures[side]["times_wall"] = figures["product"]["wall"] / figures[side]["wall"]
+        figures[side]["times_cpu"] = figures[side]["cpu"] / figures["product"]["cpu"]
+    return {
+        "sides": figures,
+        "product_to_last_release": median(one["events"] / one["released_s"] for one in runs["product"]),
+        "chunk": max(one["longest_chunk"] for one in runs["product"]),
     }
-    out["product_to_last_release"] = median(rate(one, "released_s") for one in sides["product"])
-    out["ratio_wall"] = out["product_wall"] / out["plain_wall"]
-    out["ratio_cpu"] = out["product_cpu"] / out["plain_cpu"]
-    for name, other in (("ratio_range", "plain"), ("fence_range", "unfenced")):
-        pairs = [
-            rate(mine, "wall_s") / rate(theirs, "wall_s")
-            for mine, theirs in zip(sides["product"], sides[other], strict=True)
-        ]
-        out[name] = [min(pairs), max(pairs)]
-    out["fence_wall"] = out["product_wall"] / out["unfenced_wall"]
-    out["fence_cpu"] = out["product_cpu"] / out["unfenced_cpu"]
-    out["chunk"] = max(one["longest_chunk"] for one in sides["product"])
-    return out
+
+
+def _rate(one: Mapping[str, Any]) -> float:
+    return float(one["events"] / one["wall_s"])
 
 
 def machine() -> str:
@@ -144,24 +163,34 @@ def machine() -> str:
     return f"{os.cpu_count()} x {model}, Python {platform.python_version()}, load {load}"
 
 
-def show(results: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> None:
+def show(found: Mapping[str, Any]) -> None:
     """Print the table."""
-    table = Table(title="Events per second, median of the runs")
-    for name in ("", "wall", "CPU", "each run (wall)"):
-        table.add_column(name, justify="left" if not name else "right")
-    for side, words in SIDES.items():
-        runs = ", ".join(f"{one['events'] / one['wall_s']:,.0f}" for one in results if one["side"] == side)
-        table.add_row(words, f"{found[side + '_wall']:,.0f}", f"{found[side + '_cpu']:,.0f}", runs)
-    low, high = found["ratio_range"]
-    table.add_row("to plain", f"{found['ratio_wall']:.1f}", f"{found['ratio_cpu']:.1f}", f"{low:.1f} to {high:.1f}")
-    low, high = found["fence_range"]
-    wall, cpu = found["fence_wall"], found["fence_cpu"]
-    table.add_row("to unfenced", f"{wall:.2f}", f"{cpu:.2f}", f"{low:.2f} to {high:.2f}")
-    console = Console()
+    table = Table(title="Medians. Times: how much better stream-dp is. CPU: seconds per million events")
+    for name in ("", "events/s", "times", "range", "CPU", "times", "with its start"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for side, one in found["sides"].items():
+        low, high = one["range"]
+        table.add_row(
+            SIDES[side],
+            f"{one['wall']:,.0f}",
+            f"{one['times_wall']:.2f}",
+            f"{low:.2f} to {high:.2f}",
+            f"{one['cpu']:.1f}",
+            f"{one['times_cpu']:.2f}",
+            f"{one['life_cpu']:.1f}",
+        )
+    console = Console(width=max(_WIDTH, Console().width))
     console.print(table)
     released = f"{found['product_to_last_release']:,.0f}"
     console.print(f"To the last release: {released} events/s. Chunks of up to {found['chunk']:,} records.")
     console.print(machine(), highlight=False)
+
+
+def _sides(text: str) -> list[str]:
+    asked = {"product", *text.split(",")}
+    if unknown := asked - set(SIDES):
+        raise argparse.ArgumentTypeError(f"no such side: {', '.join(sorted(unknown))}")
+    return [side for side in SIDES if side in asked]
 
 
 def main() -> None:
@@ -173,6 +202,12 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help="baskets in FIMI format, .gz too, instead of synthetic ones"
     )
+    parser.add_argument(
+        "--sides", type=_sides, default=_DEFAULT, metavar="A,B", help=f"sides beside product [{', '.join(SIDES)}]"
+    )
+    parser.add_argument(
+        "--peers", type=Path, default=default_folder(), metavar="FOLDER", help="where Quix and Kafka Streams are"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     asked = parser.parse_args()
     if asked.data is None:
@@ -181,24 +216,34 @@ def main() -> None:
         events = events_of(read_baskets(asked.data), asked.events)
     count, plain_count = len(events), min(asked.plain_events, len(events))
     oracle = expected(events, ITEMS_PER_USER)
+    sides = []
+    for side in asked.sides:
+        missing = how_to_install(side, asked.peers) if side in PEERS else None
+        if missing is None:
+            sides.append(side)
+        else:
+            _say(f"{side} is skipped; to have it: {missing}", soft_wrap=True)
+    sums = {side: running_sum(side, events) for side in sides if side in PEERS}
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     results = []
     with broker() as address:
         _say(f"writing {count:,} events to {topic} on {address}")
         asyncio.run(produce(address, topic, events))
         for run in range(asked.runs):
-            for side in SIDES:
+            for side in sides:
                 amount = plain_count if side == "plain" else count
-                found = run_side(side, address, topic, amount)
-                if side != "plain":
+                found = run_side(side, address, topic, amount, asked.peers)
+                if side in PEERS:
+                    check_peer(found, count, sums[side])
+                elif side != "plain":
                     check(found, count, oracle)
-                _say(f"run {run + 1} {side}: {amount / found['wall_s']:,.0f} events/s")
+                _say(f"run {run + 1} {side}: {_rate(found):,.0f} events/s, {found['cpu_s']:.1f} CPU s")
                 results.append(found)
     medians = summary(results)
     if asked.json:
         print(json.dumps({"machine": machine(), "median": medians, "runs": results}))
     else:
-        show(results, medians)
+        show(medians)
 
 
 if __name__ == "__main__":
