@@ -54,8 +54,8 @@ LAPLACE, GAUSSIAN, TRUNCATED = "discrete-laplace", "discrete-gaussian", "truncat
 _LOG_PRECISION = 64
 
 COARSEST, FINEST = Fraction(1, 1000), Fraction(40)
-"""Bounds on the epsilon of one count. Noise takes 1/epsilon words of a keyed stream per count; above 40 the threshold
-A of specs/lossless 6.3 gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
+"""Bounds on the epsilon of one count. Below 1/1000 noise is of thousands of users; above 40 the threshold A of
+specs/lossless 6.3 gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
 
 GAUSSIAN_FINEST = Fraction(1)
 """The same bound of discrete Gaussian noise: finer, its tails are no lighter than those of Laplace noise."""
@@ -146,7 +146,7 @@ class TableLevel(NoiseLevel):
     Such noise cannot be refined later without paying again, so there is no second level (specs/finite 2.5).
 
     Attributes:
-        threshold: 0; there is no keyed noise.
+        threshold: 0; the noise is that of the table.
         table: draws the noise of one count.
     """
 
