@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import count
 
@@ -32,18 +32,20 @@ def view(request: pytest.FixtureRequest, planned: Planner) -> ViewPlan:
     return planned().views[request.param]
 
 
-def sealed(view: ViewPlan) -> SealedTable:
-    return seal_window(view, START_MS, COUNTS, prf_key=KEY, entropy=lambda context: KeyedBits(KEY, context))
+def sealed(view: ViewPlan, counts: Mapping[str, int] = COUNTS) -> SealedTable:
+    return seal_window(view, START_MS, counts, prf_key=KEY, entropy=lambda context: KeyedBits(KEY, context))
 
 
-def by_definition(view: ViewPlan, table: SealedTable) -> list[list[tuple[str, int]]]:
+def by_definition(
+    view: ViewPlan, table: SealedTable, counts: Mapping[str, int] = COUNTS
+) -> list[list[tuple[str, int]]]:
     """What the levels show, every key by itself and a number at a time."""
     thresholds = [level.threshold for level in view.levels]
     is_histogram = isinstance(view.kind, HistogramPlan)
     bits = KeyedBits(KEY, b"noise" + view.noise_name(START_MS))
     numbers = [Uniforms(bits.bits(256).to_bytes(32)) for _ in range(5)]  # the finest noise, then two for each step
-    keys = sorted(COUNTS) if is_histogram else table.items
-    rows = {key: [COUNTS[key] + noise_at(thresholds[2], at, numbers[0])] for at, key in enumerate(sorted(keys))}
+    keys = sorted(counts) if is_histogram else table.items
+    rows = {key: [counts[key] + noise_at(thresholds[2], at, numbers[0])] for at, key in enumerate(sorted(keys))}
     for fine, coarse, whether, what in ((2, 1, *numbers[1:3]), (1, 0, *numbers[3:])):
         stays = bridge_atom(*(noise_parameter(thresholds[level]) for level in (fine, coarse)))
         moved = count()
@@ -69,6 +71,14 @@ def test_a_stored_table_shows_what_the_numbers_of_its_keys_give_one_by_one(view:
     assert stored == table
     assert table.items
     assert read(view, stored) == by_definition(view, table)
+
+
+def test_a_key_that_stays_keeps_its_own_numbers_where_others_are_pruned(planned: Planner) -> None:
+    view, counts = planned().views["destinations"], {f"item {i}": i for i in range(200)}
+    table = sealed(view, counts)
+
+    assert 10 < len(table.items) < 190
+    assert read(view, table) == by_definition(view, table, counts)
 
 
 def test_a_level_is_read_the_same_alone_and_with_others(view: ViewPlan) -> None:

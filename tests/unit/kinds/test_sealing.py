@@ -16,7 +16,8 @@ from stream_dp.accounting import Cost, Ledger, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.sealing import SealedTable, Sealing, gaussian_levels, seal_counts
+from stream_dp.lossless.gaussian import bulk_gaussian
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.releases.accounts import difference, price
@@ -299,6 +300,23 @@ def test_with_the_ring_and_all_that_is_stored_but_not_the_secret_of_the_window_n
         apart = (int.from_bytes(one.excess) ^ int.from_bytes(other.excess)).bit_count()
         assert bits >= 16_000
         assert abs(2 * apart - bits) < 5 * bits**0.5
+
+
+def test_gaussian_levels_are_made_by_steps_of_the_variances_between_them() -> None:
+    levels = gaussian_levels(
+        [(name, Fraction(epsilon)) for name, epsilon in (("a", "1/4"), ("b", "1/2"), ("c", "1"))], 1
+    )
+    noise, exact = WindowNoise(b"window", bytes(32)), dict.fromkeys((b"%d" % n for n in range(100)), 7)
+    bits = keyed(b"noisewindow")
+    first, second, third = (
+        bulk_gaussian(variance, 100, bits)
+        for variance in (levels[2].variance, *(levels[at].variance - levels[at + 1].variance for at in (1, 0)))
+    )
+
+    _, fine, excess = seal_counts(exact, levels, Sealing(noise, keyed, {}))
+
+    assert [*fine.values()] == (7 + first).tolist()
+    assert excess.T.tolist() == [(second + third).tolist(), second.tolist()]
 
 
 @pytest.mark.statistical
