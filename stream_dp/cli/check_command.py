@@ -112,6 +112,7 @@ def _summary(checked: Checked) -> Iterator[RenderableType]:
     yield Text.assemble((plan.id, "bold"), ": ", verdict, f", {views}, {plan.partitions} partitions, broker {broker}\n")
     yield _audiences(checked.audiences)
     yield from _notes(plan, checked.audiences)
+    yield from (Text(words) for words in checked.better)
     yield Text("")
     for ledger in plan.ledgers:
         yield Text(_ledger_line(ledger))
@@ -178,6 +179,8 @@ def _notes(plan: PlanDescription, audiences: Sequence[AudienceSummary]) -> Itera
     for view in plan.views:
         if view.listed:
             yield Text(f"{view.name}: {view.listed}", "dim")
+        if view.explanation.half:
+            yield Text(f"{view.name}: {view.explanation.half}", "dim")
         if view.participation:
             yield Text(f"{view.name}: {view.participation}", "dim")
         keys = view.keys_at_worst

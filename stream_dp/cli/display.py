@@ -81,7 +81,7 @@ class Row:
     """A key, the 95 % interval of its noisy count, and the label behind the bar."""
 
     key: str
-    interval: tuple[int, int]
+    interval: tuple[int, int] | None
     label: str
 
 
@@ -107,7 +107,8 @@ class Bars:
         width = options.max_width - key_cells - label_cells - 2
         for key, row in zip(keys, self.rows, strict=True):
             name = _fit(key, key_cells) + " "
-            if width < NARROWEST_BAR:  # words before pictures: they go on in the next line rather than be cut
+            # Words before pictures: they go on in the next line rather than be cut.
+            if row.interval is None or width < NARROWEST_BAR:
                 yield Text(name + row.label, overflow="fold")
                 continue
             low, high = (_cells(end, self.scale, width) for end in row.interval)
@@ -127,7 +128,7 @@ def _cells(value: int, scale: int, width: int) -> int:
 
 def full_width(release: Release) -> int:
     """Return the scale at which the longest bar of a release fills its column."""
-    return max((release.interval(entry)[1] for entry in release.items), default=1)
+    return max((release.interval(one)[1] for one in release.items if isinstance(one, ItemCount)), default=1)
 
 
 def rest(release: Release, rows: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -21,6 +23,7 @@ from stream_dp.operations.first_file import (
     SAMPLED_ROWS,
     Answers,
     Guess,
+    best_pair,
     first_file,
     guess,
     topic_rows,
@@ -58,13 +61,29 @@ MANY_WINDOWS = 12
     type=click.IntRange(1),
     help="Windows of the period that a user counts in; each may then cost more. [default: all]",
 )
+@click.option(
+    "--two-views/--one-view",
+    "two",
+    default=None,
+    help="Find keys rarely in one view and count them often in another, at half of the promise each; or both in one "
+    "view. [default: what shows more useful counts of EVENTS; one view of a topic]",
+)
 @click.option("--one-level", is_flag=True, help="The same noise for all readers: keys of fewer users are shown.")
 @click.option("--yes", is_flag=True, help="Ask nothing: take what is guessed.")
-def init(events: Path | None, topic: str | None, broker: str, out: Path | None, **given: Any) -> None:  # noqa: ANN401
+def init(
+    events: Path | None,
+    topic: str | None,
+    broker: str,
+    out: Path | None,
+    *,
+    two: bool | None,
+    **given: Any,  # noqa: ANN401
+) -> None:
     """Write a first configuration from a file of EVENTS (.csv, .jsonl, .parquet), or from a topic.
 
     It asks who is a user, what is counted, how often, and what is promised. The levels of noise follow from the
-    promise. Of the events the file says only the names of columns, the first day, and the form of times.
+    promise. Of the events the file says only the names of columns, the first day, the form of times, and whether two
+    views show more than one.
 
     \b
     stream-dp init orders.csv
@@ -82,16 +101,24 @@ def init(events: Path | None, topic: str | None, broker: str, out: Path | None, 
     found = guess(rows)
     stem = (events.stem if events is not None else str(topic)).lower().replace("_", "-").replace(".", "-")
     answers = _asked(found, Answers(stem, broker, topic or stem, partitions), given, needs_time=events is not None)
-    text, view = first_file(answers)
+    text, plan = first_file(answers)
+    if two or (two is None and events is not None):
+        with nullcontext() if two else suppress(ConfigError):
+            text_of_two, plan_of_two, why = best_pair(answers, plan, events)
+            if why:
+                click.echo(why)
+            if two or (why and (given["yes"] or click.confirm("Write two views?", default=True))):
+                text, plan = text_of_two, plan_of_two
     file = out or Path(f"{answers.name}.yaml")
     write_new(file, text)
     click.echo(f"Wrote {file}. Next:")
-    for words in _next(file, events, view, answers):
+    for words in _next(file, events, plan.views, answers):
         click.echo(f"  {command_line(*words)}")
 
 
-def _next(file: Path, events: Path | None, view: ViewPlan, answers: Answers) -> list[list[str | Path]]:
+def _next(file: Path, events: Path | None, views: Mapping[str, ViewPlan], answers: Answers) -> list[list[str | Path]]:
     """Return the commands that come next."""
+    view = views["counts"]
     until: list[str] = []
     if answers.last_ms is not None:
         over_ms = view.window.shape.interval(view.window.shape.start_of(answers.last_ms)).end_ms + view.window.grace_ms
@@ -99,7 +126,14 @@ def _next(file: Path, events: Path | None, view: ViewPlan, answers: Answers) -> 
     found: list[list[str | Path]] = [["check", file]]
     if events is None:
         return [*found, ["check", file, "--sample"], ["worker", file]]
-    found.append(["plan", file, "--events", events, "--grid", "items_per_user=1,3,10", *_few_windows(view), *until])
+    grid = ["items_per_user=1,3,10", *_few_windows(view)]
+    if len(views) > 1:
+        finds = ["--view", "found", "--grid", "items_per_user=1,3,10", "--error", "1"]  # it only has to find keys
+        found.append(["plan", file, "--events", events, *finds, *until])
+        grid = ["items_per_user=1,3,10", "--grid", "split=1/4,1/2,3/4", "--goal", "useful"]
+    found.append(["plan", file, "--events", events, "--grid", *grid, *until])
+    if len(views) > 1 and until:  # fed at once, all windows would close before a key is found
+        return [*found, ["replay", file, events, *until, "--out", "trial"]]
     found += [["kafka", "up", "--port", "9092"]] if answers.broker == BROKER else []
     return [*found, ["feed", file, "--from", events, *until], ["worker", file, *(["--backfill"] if until else [])]]
 

@@ -25,16 +25,16 @@ from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.operations import named, plain
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.needed_epsilon import needed_epsilon
+from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import (
-    Counted,
-    EventColumns,
     Goal,
     Point,
     Subject,
     best,
     changed_file,
     check_kind,
+    finder,
     points,
     what_if,
 )
@@ -75,21 +75,23 @@ class PlanOptions:
 @click.command()
 @FILE
 @click.option("--events", "history", required=True, type=EVENTS, help="The history, as `feed` reads it.")
-@click.option("--view", help="The view. [default: the only one]")
+@click.option("--view", help="The view. [default: the only one, or the one whose list the other makes]")
 @click.option("--audience", help="Whose level is computed. [default: the one with the finest level]")
 @click.option(
     "--grid",
     multiple=True,
     type=GridValues(),
     help="Values of a setting of the view, as `tune` takes it: k=5,10. `epsilon` is that of the level, `window` the "
-    "size of a window. Several --grid are combined. Without any, the settings of FILE are computed.",
+    "size of a window. `split` is for a view whose list is made of releases: the part of the shares of both that the "
+    "view gets that finds the keys. Several --grid are combined. Without any, the settings of FILE are computed.",
 )
 @click.option(
     "--goal",
-    type=click.Choice(["true-keys", "error"]),
+    type=click.Choice(["true-keys", "useful", "error"]),
     default="true-keys",
     show_default=True,
-    help="The best setting has the most true keys with a median error of at most --error; or the least median error.",
+    help="The best setting has the most true keys with a median error of at most --error; or the most useful counts, "
+    "which are within 50 %; or the least median error.",
 )
 @click.option("--error", "most_error", type=click.FloatRange(min=0), default=0.1, show_default=True)
 @click.option(
@@ -124,7 +126,8 @@ def plan(
     window shows, the relative error of a shown count (median and 95th percentile; of noise and bounding together, and
     apart), from how many users on a key is shown half of the time, and how far into a period the budget lasts. The
     prices and thresholds are those of the product. Nothing is drawn; figures of a topk are those of 30 windows, evenly
-    spaced. Kinds: histogram, catalogue and topk (gumbel); `stream-dp replay` runs every kind.
+    spaced. Kinds: histogram, catalogue and topk (gumbel), and lists that are made of releases of these; `stream-dp
+    replay` runs every kind.
 
     A true key of a topk is one of the k most frequent; of other kinds, any key that a user had. The best setting is
     marked with *; its budget lasts a whole period. An invalid or unaffordable setting has a row with the reason.
@@ -135,6 +138,7 @@ def plan(
     \b
     stream-dp plan app.yaml --events events.csv --grid epsilon=1/4,1/2,1 --grid items_per_user=1,3,10
     stream-dp plan app.yaml --events events.csv --grid k=5,10 --grid window=1h,1d --write new.yaml
+    stream-dp plan app.yaml --events events.csv --grid split=1/4,1/2,3/4 --goal useful
     stream-dp plan app.yaml --events events.csv --recall 0.95 --grid noise=discrete-laplace,discrete-gaussian
 
     Exit codes: 0 done; 1 the history cannot be read, or no setting meets the goal for --write; 2 wrong usage, a fault
@@ -146,7 +150,7 @@ def plan(
     one = _view(loaded, wanted)
     audience = wanted.audience or max(one.audiences, key=lambda name: one.audiences[name])
     named("audience", audience, one.audiences, "--audience")
-    check_kind(one)
+    check_kind(one, loaded.views)
     if one.affords is not None and "epsilon" in dict(grid):
         words = "the levels are shares of what the ledger affords for every window; vary the window, or items_per_user"
         raise ConfigError(words, "--grid epsilon")
@@ -160,19 +164,18 @@ def plan(
     for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
         err.print(line, markup=False, soft_wrap=True)
     subject = Subject(loaded, one.name, audience, read.until_ms)
-    known: Counted = {}
-    computed = what_if(subject, columns, settings, known)
+    computed = what_if(subject, columns, settings)
     if recall is not None:
         asked = recall, most_error
         computed = (
-            replace(point, needed=needed_epsilon(subject, columns, point.settings, asked, known)) for point in computed
+            replace(point, needed=needed_epsilon(subject, columns, point.settings, asked)) for point in computed
         )
     found = list(track(computed, "settings", len(settings), console=err, transient=True, disable=not err.is_terminal))
     chosen = best(found, goal, most_error)
     if wanted.as_json:
         print_json({"note": RAW, "view": one.name, "points": plain(found), "best": plain(chosen)})
     else:
-        _print(found, chosen)
+        _print(found, chosen, one, goal)
         if recall is not None:
             Console(highlight=False, markup=False).print(_promise(found, one, recall, most_error))
     if figure is not None and wanted.figure is not None:
@@ -188,25 +191,29 @@ def plan(
 def _view(plan: Plan, wanted: PlanOptions) -> ViewPlan:
     name = wanted.view
     views = {view.name: view for view in plan.views.values() if wanted.source in (None, view.source.name)}
-    if name is None and len(views) != 1:
+    finding = [finds.name for view in views.values() if (finds := finder(view, plan.views)) is not None]
+    usual = [one for one in views if one not in finding]
+    if name is None and len(usual) != 1:
         raise ConfigError(f"name one of the views: {', '.join(views)}", "--view")
-    return named("view", name or next(iter(views)), views, "--view")
+    return named("view", name or usual[0], views, "--view")
 
 
 def _words(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items()) or "as in FILE"
 
 
-def _print(found: Sequence[Point], chosen: Point | None) -> None:
+def _print(found: Sequence[Point], chosen: Point | None, view: ViewPlan, goal: Goal) -> None:
     console = Console(highlight=False, markup=False)
     console.print(Text(RAW, "bold red"))
     needs = ["epsilon\nneeded"] if any(point.needed is not None for point in found) else []
+    useful = ["useful\nkeys"] if goal == "useful" else []
     keys = ["", *(key.replace("windows_", "windows_\n") for key in found[0].settings)]
     rows = [
         [
             "*" if point is chosen else "",
             *point.settings.values(),
             *_cells(point),
+            *([f"{point.useful:.1f}"] if useful else []),
             *([point.needed or "-"] if needs else []),
         ]
         for point in found
@@ -215,7 +222,15 @@ def _print(found: Sequence[Point], chosen: Point | None) -> None:
     figures = ("recall\n%", "true\nkeys", "false\nkeys", "error %\n50/95", "noise %\n50/95", "bias %\n50/95")
     console.print(
         table(
-            *keys, *figures, "shown\nfrom", "budget\nlasts", *needs, rows=rows, words={*keys, "budget\nlasts"}, apart=1
+            *keys,
+            *figures,
+            "shown\nfrom",
+            "budget\nlasts",
+            *useful,
+            *needs,
+            rows=rows,
+            words={*keys, "budget\nlasts"},
+            apart=1,
         )
     )
     for point in found:
@@ -223,10 +238,12 @@ def _print(found: Sequence[Point], chosen: Point | None) -> None:
             console.print(f"not possible: {_words(point.settings)}: {point.reason}")
     if chosen is None:
         console.print("No setting meets the goal (--goal, --error) with a budget that lasts a whole period.")
+        console.print("`--goal useful` allows any error, and counts what is right within 50 %.")
     elif chosen.shown_from is None:
         console.print(f"Best: {_words(chosen.settings)}. Every key of the list is shown.")
     else:
-        users = f"about {chosen.shown_from:,} users in a window to be shown half of the time"
+        window = "a window" if view.kind.made_of is None else f"a window of {view.kind.made_of.view}"
+        users = f"about {chosen.shown_from:,} users in {window} to be shown half of the time"
         console.print(f"Best: {_words(chosen.settings)}. An item needs {users}.")
 
 

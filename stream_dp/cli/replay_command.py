@@ -71,7 +71,8 @@ def replay(
     temporary folder, which is deleted.
 
     If the rows are in order of time, the clock follows them. Otherwise no event is late, and all windows close
-    together at the end. Only views of one source are computed.
+    together at the end. A list that is made of releases has the keys that were released before, so it needs rows in
+    order. Only views of one source are computed.
 
     The output is private as releases are: it has their noise and their guarantee. But publishing it spends real budget
     of the people in it, and no ledger of an application counts that. A second replay draws other noise, so publishing

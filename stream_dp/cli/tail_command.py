@@ -37,7 +37,7 @@ from stream_dp.operations import check_topic, named
 from stream_dp.records.codec import SCHEMA_NAMES, AnyRecord, outline, parse
 from stream_dp.records.codec import schema as json_schema
 from stream_dp.records.history import History, Joiner, Seen
-from stream_dp.records.models import Refusal, Release
+from stream_dp.records.models import ItemCount, Refusal, Release
 from stream_dp.records.view_record import ViewRecord
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
@@ -193,7 +193,9 @@ def record_line(record: AnyRecord) -> str:
     if isinstance(record, Refusal):
         return f"{head}: refused, {record.level.name} would cost {price(record.requested)}; {total}"
     keys = [
-        f"{printable(entry.item)} {entry.count}" + (f" ({remark})" if (remark := record.remark(entry)) else "")
+        printable(entry.item)
+        + ("" if entry.count is None else f" {entry.count}")
+        + (f" ({remark})" if (remark := record.remark(entry)) else "")
         for entry in record.items[:KEYS_IN_A_LINE]
     ]
     more = rest(record, KEYS_IN_A_LINE)
@@ -221,8 +223,11 @@ def _body(seen: Seen, rows: int) -> RenderableType:
 def _keys(release: Release, before: Release | None, rows: int) -> Bars:
     lines = []
     for entry in release.items[:rows]:
-        label = [count_words(release, entry), release.remark(entry), _was(entry.item, before)]
-        lines.append(Row(entry.item, release.interval(entry), "   ".join(filter(None, label))))
+        ends, words = None, ""
+        if isinstance(entry, ItemCount):
+            ends, words = release.interval(entry), count_words(release, entry)
+        label = [words, release.remark(entry), _was(entry.item, before)]
+        lines.append(Row(entry.item, ends, "   ".join(filter(None, label))))
     return Bars(lines, full_width(release))
 
 
@@ -322,9 +327,8 @@ def lookup(file: Path, view: str, audience: str, keys: Sequence[str], *, as_json
     table = Table("key", "count", "95 % interval", box=None, header_style="dim")
     for key, count in counts.items():
         least, most = ends[key] or (0, 0)
-        table.add_row(
-            printable(key), *(["not shown", ""] if count is None else [f"{count:,}", f"{least:,} to {most:,}"])
-        )
+        words = ["shown" if release.shows(key) else NOT_SHOWN, ""]
+        table.add_row(printable(key), *(words if count is None else [f"{count:,}", f"{least:,} to {most:,}"]))
     console = Console(highlight=False)
     console.print(
         f"{moment(release.window.start_ms)} to {moment(release.window.end_ms)}: {level_words(release)}", style="dim"

@@ -48,7 +48,7 @@ def modes(view: ViewPlan) -> list[ModeDescription]:
             expected_errors=[decimal_up(level.error_of(one.panes), DISPLAY_DIGITS) for level in view.levels],
             noise_intervals_95=[level.interval_of(one.panes) for level in view.levels],
         )
-        for one in view.window.shape.alternatives(divides=not view.kind.undivided)
+        for one in view.window.shape.alternatives(divides=not view.kind.unshared)
     ]
 
 
@@ -280,9 +280,10 @@ def _level(view: ViewPlan, index: int) -> LevelDescription:
 def _protection(view: ViewPlan) -> str:
     what, unit = view.window.shape.bounded_unit, view.window.shape.counted_unit
     pushed = " and may push out as many of others" if view.kind.sensitivity > view.items_per_user else ""
+    changes = view.kind.moves or f"at most {_many(view.kind.sensitivity, what)} of a {unit}, each by one"
     return (
-        f"Protects {view.ledger.population}: each is a user. Adding or removing all events of one user changes at most "
-        f"{_many(view.kind.sensitivity, what)} of a {unit}, each by one, because a user adds at most "
+        f"Protects {view.ledger.population}: each is a user. Adding or removing all events of one user changes "
+        f"{changes}, because a user adds at most "
         f"{_many(view.items_per_user, 'distinct value')} of {view.item_field} to a {unit}, each once{pushed}."
     )
 

@@ -55,6 +55,10 @@ class WindowPlan:
         """Time after its end that a sealed table is kept, for all that is released of it."""
         return self.shape.kept(self.retention_ms)
 
+    def closes_after(self, time_ms: int) -> int:
+        """When the first window closes that is not closed at a time."""
+        return self.shape.end(self.shape.first_open(time_ms - self.grace_ms)) + self.grace_ms
+
     def pays(self, start_ms: int) -> bool:
         """Return True if something is charged with a window: with each, but of the panes of one only with the first."""
         return self.shape.paid.start_of(start_ms) == start_ms

@@ -78,7 +78,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
     that is shared. Whether a ledger has a pool decides how a window is charged, so it is in. `view.fingerprint` itself
     is not looked at.
     """
-    source, ledger = view.source, view.ledger
+    source, ledger, shape = view.source, view.ledger, view.window.shape
     identity = [
         application,
         view.kind.name,
@@ -86,7 +86,10 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         source.partitioner,
         *([] if source.key_field is None else [["key", source.key_field]]),
         [view.item_field] if view.has_lists else view.item_field,
-        [*view.window.shape.identity, view.window.first_ms],
+        [*shape.identity, view.window.first_ms],
+        *(
+            [["windows", *shape.released.identity]] if shape.is_sum and view.kind.waits_for_list else []
+        ),  # each has one list
         [view.items_per_user, view.buckets],
         *([] if view.windows_per_user is None else [_participation(view)]),
         [list(level.identity) for level in view.levels],
@@ -255,6 +258,8 @@ def _planned(
         kind = plan_kind()
     if view.noise != LAPLACE and isinstance(kind.levels[0], TableLevel):
         raise ConfigError(f"the noise of a {view.kind} with these settings comes from a table; leave it out", "noise")
+    if kind.rank is not None and isinstance(kind.levels[0], TableLevel):
+        raise ConfigError("has no meaning with strict: how to read a count that was ranked is not known", "rank")
     left = view.sharpen
     sharpen = None if left is None else SharpenPlan(left.audience, index[left.level], left.reserve, left.every)
     planned = ViewPlan(
@@ -355,7 +360,7 @@ def _afforded(
     """
 
     def within(epsilon: Fraction) -> bool:
-        if kind is not None and isinstance(kind.levels[0], TableLevel):
+        if kind is not None and (kind.is_whole or isinstance(kind.levels[0], TableLevel)):
             return table_rho(epsilon) <= rest.rho
         if gaussian:
             variances = [Fraction(moved, epsilon * size) ** 2 for size in sizes]
@@ -386,11 +391,14 @@ def _afforded(
 
 def _check_panes(view: ViewConfig, kind: KindPlan) -> None:
     window = view.window
-    if window.pane is None or not kind.undivided or isinstance(window.size, CalendarUnit) or window.zone is not None:
+    if window.pane is None or isinstance(window.size, CalendarUnit) or window.zone is not None:
+        return
+    reason = kind.undivided if window.step in (None, window.size) else kind.unshared
+    if not reason:
         return
     step = format_duration(window.step or window.size)
     raise ConfigError(
-        f"windows of a {kind.name} are not made of panes: {kind.undivided}. Leave pane out: with step: {step} each "
+        f"windows of a {kind.name} are not made of panes: {reason}. Leave pane out: with step: {step} each "
         "window is counted and noised by itself, at the price of a window each",
         path="window.pane",
     )

@@ -376,6 +376,7 @@ def _disclosed(definition: ViewPlan, newest: ViewPlan | None, audiences: Collect
         unlocks={audience: rising for audience, rising in steps.items() if rising},
         sharpen=_sharpen(definition, newest, found, levels),
         falls_back=newest.falls_back,
+        kind=definition.kind.presented_as(newest.kind),
         window=replace(definition.window, retention_ms=newest.window.retention_ms),
         editions=tuple(replace(one, audiences=_opened_with(one, found)) for one in definition.editions),
         named={name: at for name, at in named.items() if all(level.name != name for level in definition.levels)},

@@ -289,7 +289,7 @@ class Disclosed:
     """Change of what is disclosed of a view's windows.
 
     Attributes:
-        what: `audience NAME`, `sharpen`, `when_short` or `retention`.
+        what: `audience NAME`, `sharpen`, `when_short`, `rank` or `retention`.
         before: as it is now; None: nothing.
         after: as it becomes; None: nothing.
     """
@@ -348,6 +348,8 @@ def _disclosure(view: ViewPlan) -> dict[str, str]:
         found["sharpen"] = f"{view.sharpen.audience} to {level} every {every}"
     if view.falls_back:
         found["when_short"] = "coarser"
+    if view.kind.rank is not None:
+        found["rank"] = str(view.kind.rank)
     found["retention"] = format_duration(view.window.retention_ms)
     return found
 

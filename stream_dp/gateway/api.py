@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from stream_dp.gateway.boards import Board, BoardWindow, Window, compact, decoded
-from stream_dp.records.by_kind import HistogramRelease, LookupRelease, PureTopKRelease
+from stream_dp.records.by_kind import HistogramRelease, LookupRelease, PureTopKRelease, RankedRelease
 from stream_dp.records.models import Account, PrivacyCost, Release
-from stream_dp.records.table import COLUMNS, Row, arrow_table, interval
+from stream_dp.records.table import COLUMNS, Row, absence, arrow_table, interval
 from stream_dp.windows.durations import format_time, parse_moment
 
 MOST_WINDOWS, USUAL_WINDOWS, MOST_ENTRIES = 500, 50, 2000
@@ -193,8 +193,12 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
         return entry
     entry |= {"level": release.level.name, "revision": release.revision, "edition": release.edition}
     found = release.entry(item)
+    if found is None and release.shows(item):
+        return entry
     if found is None:
-        entry["state"] = "hidden"
+        entry["state"] = absence(release)
+        if isinstance(release, RankedRelease) and release.rank is not None:
+            return entry | {"rank": release.rank}
         return entry | ({"shown_from": release.minimum_count} if isinstance(release, HistogramRelease) else {})
     return entry | {"count": found.count, "interval": interval(release, found)}
 
@@ -245,11 +249,11 @@ def _differences(read: _Read, item: str) -> list[dict[str, Any] | None]:
 
 
 def _two_sided(release: Release | None, item: str) -> int | None:
-    """Return the count of an item that is read two-sided."""
+    """Return the count of an item that is read two-sided; None where other keys decide which are shown."""
     found = None if release is None else release.entry(item)
-    if found is None or (isinstance(release, HistogramRelease) and not release.is_two_sided(found)):
-        return None
-    return found.count
+    if found is None or not isinstance(release, RankedRelease):
+        return None if found is None else found.count
+    return found.count if release.rank is None and release.is_two_sided(found) else None
 
 
 def _half_width(release: Release, together: int) -> int:

@@ -43,7 +43,10 @@ _WINDOW = _object(
     {
         "released": _TEXT,
         "record": {"type": ["object", "null"]},
-        "intervals": {"type": ["array", "null"], "items": {**_list(_NUMBER), "minItems": 2, "maxItems": 2}},
+        "intervals": {
+            "type": ["array", "null"],
+            "items": {**_list(_NUMBER), "type": ["array", "null"], "minItems": 2, "maxItems": 2},
+        },
         "before": {"type": ["object", "null"]},
         "refusal": {"type": ["object", "null"]},
     },

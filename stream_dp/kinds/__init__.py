@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stream_dp.kinds.bounds import BOUNDS
 from stream_dp.kinds.catalogue import CATALOGUE
 from stream_dp.kinds.gap import GAP
 from stream_dp.kinds.histogram import HISTOGRAM
@@ -16,8 +17,9 @@ from stream_dp.kinds.pure_topk import PURE_TOPK
 from stream_dp.kinds.running import RUNNING
 from stream_dp.kinds.subset import SUBSET
 from stream_dp.kinds.topk import TOPK
+from stream_dp.kinds.votes import KEYS
 
 KINDS: Mapping[str, Kind] = {
-    kind.name: kind for kind in (CATALOGUE, GAP, HISTOGRAM, LOOKUP, PURE_TOPK, RUNNING, SUBSET, TOPK)
+    kind.name: kind for kind in (BOUNDS, CATALOGUE, GAP, HISTOGRAM, KEYS, LOOKUP, PURE_TOPK, RUNNING, SUBSET, TOPK)
 }
 """By name."""

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from stream_dp.accounting import Cost
+from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
-from stream_dp.kinds.fields import Section
+from stream_dp.kinds.fields import Rank, Section
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, Showing, ViewBasis, largest_first
-from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, ReleaseSettings, placed, release_topic
+from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
 from stream_dp.kinds.sealing import (
     SealedTable,
     Sealing,
@@ -52,6 +53,7 @@ class CatalogueSettings(Section):
 
     kind: Literal["catalogue"]
     catalogue: ListField
+    rank: Rank | None = None
     strict: Annotated[StrictSettings | None, NOTHING_IS_EMPTY] = None
 
 
@@ -61,10 +63,8 @@ class CataloguePlan(ListedPlan):
 
     name = "catalogue"
 
-    @property
-    def undivided(self) -> str:  # type: ignore[override]
-        """Nothing where the list is fixed: every pane has a count for each of its keys, and these add up."""
-        return "its list is in a topic and may be another one in every part" if self.topics else ""
+    undivided: ClassVar[str] = ""
+    """Every pane of a window has a count for each key of one list, and these add up."""
 
     @property
     def identity(self) -> Sequence[object]:
@@ -95,16 +95,16 @@ class CataloguePlan(ListedPlan):
 
     @property
     def showing(self) -> Showing | None:
-        """All keys of the list, where it is fixed."""
-        return None if self.listed is None else Showing(listed=self.listed)
+        """All keys of the list, where it is fixed; of one that is made of releases nothing more is known."""
+        return None if self.listed is None and self.made_of is None else Showing(listed=self.listed)
 
     def explain(self, keys_at_worst: str) -> Explanation:
         """Size of the list, or the place where it is; the details are `list_details`."""
         return Explanation(
             shows="a count for every listed value",
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing: no delta, and no key has to "
-            f"stand out. {LEFT_OUT}",
-            seen=["all listed"] * len(self.levels),
+            f"stand out. {LEFT_OUT}{self.ranked_words}",
+            seen=["all listed" if self.rank is None else f"first {self.rank}"] * len(self.levels),
             details=self.list_details,
         )
 
@@ -124,10 +124,7 @@ class StrictCataloguePlan(CataloguePlan):
         """0: all keys of the list get noise, whoever has them."""
         return 0
 
-    @property
-    def undivided(self) -> str:  # type: ignore[override]
-        """Counts of panes are cut off, each by itself."""
-        return "strict counts are never below 0, so the sums of those of small parts are too large on average"
+    undivided = "strict counts are never below 0, so the sums of those of small parts are too large on average"
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Noise the count of every key of the list, 0 where nobody had it, in its order (specs/finite 2.6)."""
@@ -166,29 +163,16 @@ def plan_catalogue(settings: CatalogueSettings, basis: ViewBasis) -> CataloguePl
         ConfigError: a level's epsilon is out of bounds, the list cannot be used, or a strict ladder has more than one
             level.
     """
-    made_of = None
-    if isinstance(settings.catalogue, ReleaseSettings) and settings.strict is None:
-        made_of, listed = settings.catalogue, None
-        topics: tuple[str, ...] = (release_topic(basis.application, made_of.view, made_of.audience),)
-    else:
-        listed, topics = placed(settings.catalogue, basis.folder)
+    place = placed(settings.catalogue, basis.folder, basis.application)
+    listed = place["listed"]
     sensitivity = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
     if settings.strict is None:
-        levels = basis.levels(sensitivity)
-        fewest = 1 if made_of is None else 0
-        return CataloguePlan(
-            levels=levels,
-            sensitivity=sensitivity,
-            listed=listed,
-            topics=topics,
-            made_of=made_of,
-            fewest_keys=fewest,
-        )
+        return CataloguePlan(levels=basis.levels(sensitivity), sensitivity=sensitivity, rank=settings.rank, **place)
+    if place["made_of"] is not None:
+        raise ConfigError("a list that is made of releases is empty at first: leave strict out", "catalogue")
     bits = settings.strict.largest_count.bit_length()
     level = table_level(basis.ladder, sensitivity, count_bits=bits, uniform_bits=UNIFORM_BITS)
-    return StrictCataloguePlan(
-        levels=(level,), sensitivity=sensitivity, listed=listed, topics=topics, table=level.table
-    )
+    return StrictCataloguePlan(levels=(level,), sensitivity=sensitivity, table=level.table, rank=settings.rank, **place)
 
 
 CATALOGUE = Kind("catalogue", CatalogueSettings, plan_catalogue)

@@ -72,6 +72,8 @@ DiscoveryDelta = Annotated[
     Delta, must(bool, "be above 0: which keys exist is unknown, and showing one cannot be free of delta")
 ]
 """A delta that pays for showing keys that nobody named before."""
+Rank = Annotated[int, Field(ge=1, le=1_000_000)]
+"""Most keys that a release shows, those with the largest noisy counts."""
 Text = Annotated[str, Field(min_length=1)]
 Topic = Annotated[str, AfterValidator(check_topic)]
 

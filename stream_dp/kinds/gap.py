@@ -8,7 +8,7 @@ and what a gap proves, is computed from what is published.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ from pydantic import Field
 from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import Epsilon, Section, must
-from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis
+from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis, most_chosen
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
 from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, seal_table
 from stream_dp.records.by_kind import LeadingCount
@@ -98,24 +98,30 @@ class GapPlan(ListedPlan):
         return Cost(self.parameters.epsilon, Fraction(0))
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Choose the keys with their gaps, and noise their counts (specs/gap 2.6, specs/lossless 6.4)."""
-        listed = self.domain(sealing.lists)
-        counted = ListedCounts.of(listed, counts)
-        chosen = gap_top_k(counted.counts, counted.zeros, self.parameters, sealing.bits(b"selection"))
-        payload = encode(_GapPayload(listed.version, listed.size, list(chosen.gaps)))
-        return seal_table(counted.named(chosen.items), counted.counts, self.levels, sealing, payload)
+        """Choose the keys with their gaps, and noise their counts (specs/gap 2.6, specs/lossless 6.4).
+
+        Of a list with too few keys for k fewer are chosen, with the same noise: that costs less than what is charged.
+        """
+        p, listed = self.parameters, self.domain(sealing.lists)
+        counted, items, gaps = ListedCounts.of(listed, counts), list[str](), list[int]()
+        if k := most_chosen(p.k, listed.size):
+            fitted = replace(p, k=k, epsilon=p.epsilon * Fraction(k, p.k))
+            chosen = gap_top_k(counted.counts, counted.zeros, fitted, sealing.bits(b"selection"))
+            items, gaps = counted.named(chosen.items), list(chosen.gaps)
+        payload = encode(_GapPayload(listed.version, listed.size, gaps))
+        return seal_table(items, counted.counts, self.levels, sealing, payload)
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""
         p, chosen = self.parameters, decode(_GapPayload, table.payload)
-        combined = combine(column, gaps_between(chosen.gaps, p), self._variance_ratio(level))
+        combined = combine(column, gaps_between(chosen.gaps, p), self._variance_ratio(level)) if column else []
         rows = zip(table.items, column, chosen.gaps, combined, strict=True)
         return {
             "catalogue": chosen.listed,
-            "k": p.k,
+            "k": len(table.items),
             "scale": Amount.up(p.scale),
             "resolution": Amount.up(Fraction(1, p.resolution)),
-            "combined_error": self._combined_error(level),
+            "combined_error": self._combined_error(level, len(table.items)),
             "items": tuple(
                 LeadingCount(
                     rank=rank, item=item, count=count, combined=decimal(best, COMBINED_PLACES), **_lead(gap, p)
@@ -127,8 +133,8 @@ class GapPlan(ListedPlan):
     def _variance_ratio(self, level: int) -> Fraction:
         return variance_ratio(self.parameters, self.levels[level].variance)
 
-    def _combined_error(self, level: int) -> str:
-        lam, k = self._variance_ratio(level), self.parameters.k
+    def _combined_error(self, level: int, k: int) -> str:
+        lam, k = self._variance_ratio(level), max(1, k)  # of none and of one there is nothing to combine
         return decimal_up(Fraction(1 + lam * k, k + lam * k), DISPLAY_DIGITS)
 
     def explain(self, keys_at_worst: str) -> Explanation:
@@ -157,7 +163,7 @@ class GapPlan(ListedPlan):
             shows=f"the first {p.k} of the listed values, how far each is ahead of the next, and counts",
             keys=f"{self.list_in_words} {'. '.join(sentences)}. {LEFT_OUT}",
             seen=[f"first {p.k}"] * len(self.levels),
-            columns={"error left\nwith gaps": [self._combined_error(level) for level in range(len(self.levels))]},
+            columns={"error left\nwith gaps": [self._combined_error(level, p.k) for level in range(len(self.levels))]},
             details={
                 **self.list_details,
                 "k": p.k,
@@ -208,16 +214,9 @@ def plan_gap(settings: GapSettings, basis: ViewBasis) -> GapPlan:
         neighbours=Neighbours.ADD_OR_REMOVE,
     )
     fewest = settings.k + 1  # the last key that is shown has a gap, too
-    listed, topics = placed(settings.catalogue, basis.folder, fewest=fewest, most_numbers=MOST_NUMBERS)
+    place = placed(settings.catalogue, basis.folder, basis.application, fewest=fewest, most_numbers=MOST_NUMBERS)
     sensitivity = min(settings.k, basis.items_per_user)
-    return GapPlan(
-        levels=basis.levels(sensitivity),
-        sensitivity=sensitivity,
-        listed=listed,
-        topics=topics,
-        fewest_keys=fewest,
-        parameters=parameters,
-    )
+    return GapPlan(levels=basis.levels(sensitivity), sensitivity=sensitivity, parameters=parameters, **place)
 
 
 GAP = Kind("gap", GapSettings, plan_gap)

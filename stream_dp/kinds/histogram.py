@@ -16,7 +16,7 @@ out those of others, which doubles the price; such noise cannot be refined later
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,7 @@ from stream_dp.histograms.compact import truncated
 from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
 from stream_dp.histograms.key_space import KeySpace
 from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
-from stream_dp.kinds.fields import DiscoveryDelta, Section, Text
+from stream_dp.kinds.fields import DiscoveryDelta, Rank, Section, Text
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ListPayload, Showing, ViewBasis
 from stream_dp.kinds.public_lists import (
     DEFAULT_KEEP,
@@ -85,6 +85,7 @@ class HistogramSettings(Section):
 
     kind: Literal["histogram"]
     delta: DiscoveryDelta
+    rank: Rank | None = None
     remember: RememberSettings | None = None
     strict: Annotated[StrictHistogramSettings | None, NOTHING_IS_EMPTY] = None
 
@@ -179,7 +180,9 @@ class HistogramPlan(KindPlan):
         than an upper bound; with `remember` also `stays_from`, the smallest that keeps a key known.
         """
         delta, made_of = Amount.up(self.delta), self.made_of
+        first = "" if self.rank is None else f"first {self.rank}, "
         names = [level.name for level in self.levels]
+        half = (f"{count} users at level {name}" for name, count in zip(names, self.minimum_counts, strict=True))
         ends = [one.law.largest for one in self.levels if isinstance(one, TruncatedLevel)]
         words = "".join(f" That also pays for noise that is never larger than {end}." for end in ends)
         known, columns = {}, {"shown\nfrom": [str(count) for count in self.minimum_counts]}
@@ -193,8 +196,9 @@ class HistogramPlan(KindPlan):
             columns["stays\nfrom"] = [str(count) for count in self.stays_from]
         return Explanation(
             shows="keys and counts",
-            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.{words}",
-            seen=[f"from {count} users" + (", or known" if known else "") for count in self.minimum_counts],
+            keys=f"Showing keys nobody named before costs delta {delta.decimal} a window.{words}{self.ranked_words}",
+            half=f"A {'new ' if known else ''}key is shown in half of the windows if it has {', '.join(half)}.",
+            seen=[f"{first}from {count} users" + (", or known" if known else "") for count in self.minimum_counts],
             columns=columns,
             details={
                 "delta": delta,
@@ -281,7 +285,9 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
         if remember is not None:
             words = "a strict histogram has noise for a public number of keys, and this list grows; leave one out"
             raise ConfigError([Fault("remember", words)])
-        return _plan_strict(settings.delta, settings.strict, basis)
+        return replace(_plan_strict(settings.delta, settings.strict, basis), rank=settings.rank)
+    if remember is not None and settings.rank is not None:
+        raise ConfigError([Fault("rank", "all known keys are shown with remember; leave one of them out")])
     items = basis.items_per_user
     levels = basis.levels(items, settings.delta * Fraction(1, items))
     share = settings.delta * Fraction(1, len(levels) * items)
@@ -300,6 +306,7 @@ def plan_histogram(settings: HistogramSettings, basis: ViewBasis) -> HistogramPl
         fewest_keys=1 if made_of is None else 0,
         delta=settings.delta,
         minimum_counts=least,
+        rank=settings.rank,
     )
 
 

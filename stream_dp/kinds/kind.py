@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,6 +58,7 @@ class Explanation(BaseModel):
 
     shows: str = Field(description="What is published, to stand before 'of <item> in topic <topic>'.")
     keys: str = Field(description="How the keys come to be shown and what that costs, in a sentence or more.")
+    half: str = Field("", description="Which keys are shown in half of the windows. Empty: all that are listed.")
     seen: list[str] = Field(
         description="Which keys a reader sees, a cell for each level: from how many users on, or how many of them."
     )
@@ -101,6 +102,10 @@ class KindPlan(ABC):
         topics: topics that hold public lists of keys which sealing needs.
         made_of: the releases that such a list is made of; None where the keys of records are its keys.
         fewest_keys: number of keys that a public list must have.
+        weights: what a user with 1, 2, ... items adds to each of them; empty: 1.
+        degrees: the one key that a user with 1, 2, ... items adds 1 to, in place of the items; empty: none.
+        is_whole: whether a level costs e^2 / 2 in zCDP, as any mechanism of its epsilon, e.
+        rank: the most keys that a release shows, by their noisy counts; None: all that the kind shows.
         undivided: why a window is not what the panes that it is made of show together; empty where it is.
     """
 
@@ -109,13 +114,33 @@ class KindPlan(ABC):
     topics: tuple[str, ...] = ()
     made_of: ReleaseSettings | None = None
     fewest_keys: int = 1
+    weights: tuple[int, ...] = ()
+    degrees: tuple[str, ...] = ()
+    rank: int | None = None
     name: ClassVar[str]
+    is_whole: ClassVar[bool] = False
     undivided: ClassVar[str] = "which keys it shows of a window does not follow from those that it shows of the parts"
+
+    @property
+    def waits_for_list(self) -> bool:
+        """True if only keys of a list count, and it may change until a window closes."""
+        return False
+
+    @property
+    def unshared(self) -> str:
+        """Why a pane cannot be in several windows; empty where it can."""
+        fixed = "its list may change, and is fixed with the first pane of a window, so no pane can be in two"
+        return self.undivided or (fixed if self.waits_for_list else "")
 
     @property
     def shown(self) -> Fraction:
         """The chance that a key that only one user has is shown at any level; 0 where keys are public or chosen."""
         return Fraction(0)
+
+    @property
+    def moves(self) -> str:
+        """Words for what one user moves; empty: `sensitivity` counts, each by one."""
+        return ""
 
     @property
     def made_up_keys(self) -> int | None:
@@ -134,6 +159,11 @@ class KindPlan(ABC):
         Args:
             pooled: whether the ledger has a pool: draws of selections are charged in rho.
         """
+
+    @property
+    def shorter(self) -> Sequence[KindPlan]:
+        """The plans that draw and pay for 1, 2, ... keys in place of all; none where no key has a price of its own."""
+        return ()
 
     def keys_spent(self, payload: bytes, *, pooled: bool) -> Cost:
         """Return the cost of showing the keys of a sealed window, at most `keys_at_worst`.
@@ -155,11 +185,10 @@ class KindPlan(ABC):
     def needed(self, counts: Counts) -> Counts:
         """Return the part of one bucket's exact counts that the release needs; the rest stops at the merge.
 
-        Unless a kind needs still less, it is the keys of its list; all keys where that stands in a topic, since which
-        list holds for a window is known where it is sealed.
+        Keys that are off a fixed list were never counted. Which list in a topic holds for a window is known where it is
+        sealed.
         """
-        domain = None if self.topics else self.domain({})
-        return counts if domain is None else {key: count for key, count in counts.items() if key in domain}
+        return counts
 
     def check_lists(self, lists: Mapping[str, KeyList]) -> None:  # noqa: B027 - most kinds need none
         """Refuse public lists that cannot be used: no worker starts with them, or takes them in place of others.
@@ -224,6 +253,28 @@ class KindPlan(ABC):
         """
         raise ParameterError(f"a {self.name} is not made of panes")
 
+    def ranked(self, fields: Mapping[str, Any], half_width: int) -> Mapping[str, Any]:
+        """Return the kind's own fields of a record, with the first `rank` items alone if there are more.
+
+        Computed from one release alone, so it costs nothing. `two_sided_from` is w + t + 2, where w is the largest
+        count that is left out and t the `half_width` of the noise. Proof: docs/budgets.md, "Ranked lists".
+        """
+        items = fields["items"]
+        if self.rank is None or len(items) <= self.rank:
+            return fields
+        sure_from = items[self.rank].count + half_width + 2
+        return {**fields, "items": items[: self.rank], "rank": self.rank, "two_sided_from": sure_from}
+
+    def presented_as(self, newest: KindPlan) -> KindPlan:
+        """Return the plan with the `rank` of the newest plan of its view, if both have one kind and list."""
+        is_alike = type(self) is type(newest) and self.topics == newest.topics
+        return replace(self, rank=newest.rank) if is_alike else self
+
+    @property
+    def ranked_words(self) -> str:
+        """The effect of `rank`, as a sentence to follow others; empty without it."""
+        return "" if self.rank is None else f" Only the first {self.rank} by noisy count are shown, at no further cost."
+
     def least_shown(self, level: int) -> int | None:
         """The smallest noisy count that is shown at a level; None where the count alone does not decide that."""
         return self.limits(level).get("minimum_count")
@@ -236,6 +287,16 @@ class KindPlan(ABC):
     def limits(self, level: int) -> Mapping[str, int]:
         """Return the fields of a record that say how to read a shown count, and follow from the level alone."""
         return {}
+
+    def better(self, level: int, windows: int, slack: Fraction | None) -> str:
+        """Return a way to show clearly more keys at the price of the view, in words; empty if none is known.
+
+        Args:
+            level: that windows are planned with.
+            windows: how many of a period a user pays for.
+            slack: of the ledger's pool; None without one.
+        """
+        return ""
 
     @abstractmethod
     def explain(self, keys_at_worst: str) -> Explanation:
@@ -264,6 +325,11 @@ class ListPayload(msgspec.Struct, array_like=True, frozen=True):
         return ListedIn(version=self.version, keys=self.keys)
 
 
+def most_chosen(k: int, keys: int) -> int:
+    """Number of keys that are chosen of a list: k, and of a shorter one, that is made of releases, all but one."""
+    return max(0, min(k, keys - 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListedPlan(KindPlan):
     """The plan of a kind whose keys stand on a public list.
@@ -274,6 +340,11 @@ class ListedPlan(KindPlan):
     """
 
     listed: PublicKeys | None
+
+    @property
+    def waits_for_list(self) -> bool:
+        """True if the list is in a topic or made of releases."""
+        return self.listed is None
 
     @property
     def list_identity(self) -> Sequence[object]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypedDict
 
 from pydantic import PlainValidator
 
@@ -39,7 +39,6 @@ def release_topic(application: str, view: str, audience: str) -> str:
     return f"{application}.{PUBLIC}.{view}.{audience}"
 
 
-OF_RELEASES = "a list that is made of releases is empty at first"
 DEFAULT_KEEP, MOST_KEEP = 4, 1000
 """Windows whose keys a list that is made of releases has."""
 
@@ -235,44 +234,54 @@ def _settings(value: object) -> ListSettings:
 ListField = Annotated[ListSettings, PlainValidator(_settings)]
 
 
+class ListPlace(TypedDict):
+    """Place of a list, as fields of a `ListedPlan`."""
+
+    listed: PublicKeys | None
+    topics: tuple[str, ...]
+    made_of: ReleaseSettings | None
+    fewest_keys: int
+
+
 def placed(
-    settings: ListSettings, folder: Path, *, fewest: int = 1, most_numbers: int = MOST_KEYS
-) -> tuple[PublicKeys | None, tuple[str, ...]]:
-    """The list that a configuration has, None where it stands in a topic; and that topic.
+    settings: ListSettings, folder: Path, application: str, *, fewest: int = 1, most_numbers: int = MOST_KEYS
+) -> ListPlace:
+    """The list that a configuration has, or the topic that it stands in or follows from.
 
     Args:
         settings: where the list stands.
         folder: what a file is relative to.
-        fewest: how many keys the kind needs.
+        application: the id of the application.
+        fewest: how many keys the kind needs; one that is made of releases may have fewer.
         most_numbers: how many numbers a range may have.
 
     Raises:
         ConfigError: the list cannot be used; paths are relative to the view.
     """
     if isinstance(settings, ReleaseSettings):
-        raise ConfigError([Fault("catalogue", f"{OF_RELEASES}: only a catalogue without strict may have one")])
+        topic = release_topic(application, settings.view, settings.audience)
+        return ListPlace(listed=None, topics=(topic,), made_of=settings, fewest_keys=0)
     if isinstance(settings, TopicSettings):
-        return None, (settings.topic,)
+        return ListPlace(listed=None, topics=(settings.topic,), made_of=None, fewest_keys=fewest)
     listed = _loaded(settings, folder, most_numbers)
     if listed.size < fewest:
         raise ConfigError([Fault("catalogue", f"must have at least {fewest} keys, not {listed.size}")])
-    return listed, ()
+    return ListPlace(listed=listed, topics=(), made_of=None, fewest_keys=fewest)
 
 
-def fixed_list(settings: ListSettings, folder: Path, why: str) -> PublicKeys:
-    """The list of a kind that cannot have one in a topic.
+def fixed_list(settings: ListSettings, folder: Path) -> PublicKeys:
+    """The list of a selection of k keys that cannot have one in a topic.
 
     Args:
         settings: where the list stands.
         folder: what a file is relative to.
-        why: goes on behind "a list in a topic may change".
 
     Raises:
         ConfigError: the list stands in a topic, or cannot be used.
     """
     if isinstance(settings, TopicSettings | ReleaseSettings):
         place = "in a topic" if isinstance(settings, TopicSettings) else "that is made of releases"
-        message = f"a list {place} may change{why}: write it here, or name a file"
+        message = f"a list {place} may change, and k of it are drawn: write it here, or name a file"
         raise ConfigError([Fault("catalogue", message)])
     return _loaded(settings, folder, MOST_KEYS)
 

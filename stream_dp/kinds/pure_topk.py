@@ -101,6 +101,7 @@ class PureTopKPlan(KindPlan):
             f"window of 20 at most shows a key that nobody has. One release of 2^{draw.fallback_bits} is random. "
             f"In 95 % of the windows all shown counts are within {self.within_95} of the true ones. "
             f"Longer keys are not shown; counts above {draw.query.bound} count as that.",
+            half=f"A key is shown in half of the windows if it has {self.minimum_count} users.",
             seen=[f"from {self.minimum_count} users"],
             columns={"shown\nfrom": [str(self.minimum_count)]},
             details={

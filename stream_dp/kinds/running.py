@@ -15,9 +15,9 @@ from typing import Literal
 
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.catalogue import CataloguePlan
-from stream_dp.kinds.fields import Section
+from stream_dp.kinds.fields import Rank, Section
 from stream_dp.kinds.kind import Explanation, Kind, ViewBasis
-from stream_dp.kinds.public_lists import LEFT_OUT, ListField, fixed_list
+from stream_dp.kinds.public_lists import LEFT_OUT, ListField, placed
 from stream_dp.windows.shapes.running_totals import height, most_blocks
 
 DISPLAY_DIGITS = 3
@@ -28,6 +28,7 @@ class RunningSettings(Section):
 
     kind: Literal["running"]
     catalogue: ListField
+    rank: Rank | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,8 @@ class RunningPlan(CataloguePlan):
             keys=f"{self.list_in_words} It is public, so showing its keys costs nothing. {LEFT_OUT} A window has "
             f"{self.panes} panes and is paid for once, with its first: all of them together cost what a level says. A "
             f"value of a user is part of up to {blocks} noisy blocks of panes, so noise is scaled to {blocks} times "
-            f"what it would be for one; a total is the sum of up to {most} blocks.",
-            seen=["all listed"] * len(self.levels),
+            f"what it would be for one; a total is the sum of up to {most} blocks.{self.ranked_words}",
+            seen=["all listed" if self.rank is None else f"first {self.rank}"] * len(self.levels),
             columns={"error with\n1 block": [each[0] for each in errors.values()]},
             details={
                 **self.list_details,
@@ -83,10 +84,12 @@ def plan_running(settings: RunningSettings, basis: ViewBasis) -> RunningPlan:
     Raises:
         ConfigError: a level's epsilon is out of bounds, or the list cannot be used.
     """
-    listed = fixed_list(settings.catalogue, basis.folder, " from pane to pane, and a total adds up panes")
-    sensitivity = min(basis.items_per_user, listed.size) * height(basis.panes)
+    place = placed(settings.catalogue, basis.folder, basis.application)
+    listed = place["listed"]
+    most = basis.items_per_user if listed is None else min(basis.items_per_user, listed.size)
+    sensitivity = most * height(basis.panes)
     levels = basis.levels(sensitivity)
-    return RunningPlan(levels=levels, sensitivity=sensitivity, listed=listed, panes=basis.panes)
+    return RunningPlan(levels=levels, sensitivity=sensitivity, panes=basis.panes, rank=settings.rank, **place)
 
 
 RUNNING = Kind("running", RunningSettings, plan_running, running=True)

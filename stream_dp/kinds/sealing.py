@@ -221,11 +221,11 @@ class GaussianLevel(NoiseLevel):
 
     def interval_of(self, panes: int) -> int:
         """As of every level."""
-        return self._law(panes).interval(CONFIDENCE)
+        return self.noise_interval if panes == 1 else self._law(panes).interval(CONFIDENCE)
 
     def error_of(self, panes: int) -> Fraction:
         """As of every level, but rounded up."""
-        return self._law(panes).mean_absolute
+        return self.expected_error if panes == 1 else self._law(panes).mean_absolute
 
     @property
     def identity(self) -> Sequence[object]:

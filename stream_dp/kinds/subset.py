@@ -8,7 +8,7 @@ says which, or lets the rule decide. The counts of the chosen keys are noised at
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import Epsilon, Exact, Section, must
-from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis
+from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis, most_chosen
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
 from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, seal_table
 from stream_dp.records.models import Amount, ItemCount
@@ -101,12 +101,17 @@ class SubsetPlan(ListedPlan):
         return selection_cost(1, p.epsilon, Fraction(0), pooled=pooled)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
-        """Choose the set, and noise the counts of its keys (specs/subset 2.6, specs/lossless 6.4)."""
+        """Choose the set, and noise the counts of its keys (specs/subset 2.6, specs/lossless 6.4).
+
+        Of a list with too few keys for k a smaller set is chosen, with the same noise: that costs no more.
+        """
         p, listed = self.parameters, self.domain(sealing.lists)
-        counted = ListedCounts.of(listed, counts)
+        counted, items = ListedCounts.of(listed, counts), list[str]()
         choose = _one_shot_top_k if self.one_shot else canonical_top_k
-        chosen = choose(counted.counts, counted.zeros, p, sealing.bits(b"selection"))
-        items = sorted(counted.named(chosen))  # any other order would tell ranks (P1)
+        if k := most_chosen(p.k, listed.size):
+            fitted = replace(p, k=k, epsilon=p.epsilon * Fraction(k, p.k) if self.one_shot else p.epsilon)
+            chosen = choose(counted.counts, counted.zeros, fitted, sealing.bits(b"selection"))
+            items = sorted(counted.named(chosen))  # any other order would tell ranks (P1)
         payload = encode(ListPayload(listed.version, listed.size))
         return seal_table(items, counted.counts, self.levels, sealing, payload)
 
@@ -115,7 +120,7 @@ class SubsetPlan(ListedPlan):
         rows = zip(table.items, column, strict=True)
         return {
             "catalogue": decode(ListPayload, table.payload).listed,
-            "k": self.parameters.k,
+            "k": len(table.items),
             "selection": self.mechanism,
             "items": tuple(ItemCount(item=item, count=count) for item, count in rows),
         }
@@ -205,7 +210,8 @@ def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:
         ConfigError: a level's epsilon is out of bounds, the list cannot be used, or settings do not go together.
     """
     given, k = settings.selection, settings.k
-    listed, topics = placed(settings.catalogue, basis.folder, fewest=k + 1, most_numbers=MOST_NUMBERS)
+    place = placed(settings.catalogue, basis.folder, basis.application, fewest=k + 1, most_numbers=MOST_NUMBERS)
+    listed = place["listed"]
     faults = []
     if given.mechanism == "one-shot":
         faults += [
@@ -239,12 +245,10 @@ def plan_subset(settings: SubsetSettings, basis: ViewBasis) -> SubsetPlan:
     return SubsetPlan(
         levels=basis.levels(sensitivity),
         sensitivity=sensitivity,
-        listed=listed,
-        topics=topics,
-        fewest_keys=k + 1,
         parameters=parameters,
         one_shot=one_shot,
         critical=critical,
+        **place,
     )
 
 

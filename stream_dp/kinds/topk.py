@@ -7,6 +7,7 @@ one user moves at most min(k, items_per_user) of what is published (specs/topk 2
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -15,10 +16,12 @@ import msgspec
 from pydantic import Field
 
 from stream_dp.accounting import Cost, selection_cost
+from stream_dp.accounting.composition import rho_within, zcdp_epsilon
+from stream_dp.accounting.rounding import root_up
 from stream_dp.accounting.selection import fixed_threshold_cost, laplace_selection_cost, laplace_selection_delta
 from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.bits import BitSource
-from stream_dp.exact.rationals import decimal_up
+from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.kinds.fields import DiscoveryDelta, Epsilon, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, Showing, ViewBasis
 from stream_dp.kinds.public_lists import Counts, KeyList, ListField, PublicKeys, fixed_list
@@ -98,9 +101,11 @@ class Found(msgspec.Struct, array_like=True, frozen=True):
     """The outcome and the price of a selection: the payload of a sealed table."""
 
     complete: bool
-    """True if there are k keys; otherwise the list ended with bottom."""
+    """True if there are k keys, or `paid`; otherwise the list ended with bottom."""
     draws: int
     """The draws that are charged; 0 where a call has one price."""
+    paid: int | None = None
+    """Number of keys that could be paid for, where these were fewer than k."""
 
 
 Chosen = tuple[Sequence[Item], Found]
@@ -143,6 +148,16 @@ class Selection:
         if self.by_call is not None:
             return self.by_call
         return selection_cost(draws, self.epsilon, self.delta, pooled=pooled)
+
+    def first(self, keys: int) -> Selection:
+        """Return the selection of fewer keys: its first draws alone. Nobody sees what would follow, nor pays for it."""
+        most = self.most_draws - self.k + keys
+
+        def choose(counts: Mapping[str, int], bits: BitSource) -> Chosen:
+            items, found = self.choose(counts, bits)
+            return items[:keys], Found(found.complete or len(items) >= keys, min(found.draws, most), keys)
+
+        return replace(self, most_draws=most, choose=choose)
 
     @property
     def identity(self) -> list[object]:
@@ -246,9 +261,11 @@ class TopKPlan(KindPlan):
 
     Attributes:
         selection: how its keys are chosen, and what that costs.
+        basis: settings of the view.
     """
 
     selection: Selection
+    basis: ViewBasis = field(compare=False, repr=False)
     name = "topk"
 
     @property
@@ -260,6 +277,12 @@ class TopKPlan(KindPlan):
         """The whole selection (specs/topk 3.4)."""
         return self.selection.cost(self.selection.most_draws, pooled=pooled)
 
+    @property
+    def shorter(self) -> Sequence[TopKPlan]:
+        """Those of the first keys alone, where draws have a price."""
+        few = range(1, self.selection.k if self.selection.most_draws else 1)
+        return [replace(self, selection=self.selection.first(keys)) for keys in few]
+
     def keys_spent(self, payload: bytes, *, pooled: bool) -> Cost:
         """The draws that were made, bottom included."""
         return self.selection.cost(decode(Found, payload).draws, pooled=pooled)
@@ -269,9 +292,9 @@ class TopKPlan(KindPlan):
         return self.selection.listed
 
     def needed(self, counts: Counts) -> Counts:
-        """As many as the selection can look at, and the one that follows them; the keys of a catalogue."""
+        """As many as the selection can look at, and the one that follows them; of a catalogue all."""
         kbar = self.selection.kbar
-        return super().needed(counts) if kbar is None else largest(counts, kbar + 1)
+        return counts if kbar is None else largest(counts, kbar + 1)
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the keys and noise their counts (specs/topk 2.2, specs/lossless 6.4)."""
@@ -281,11 +304,12 @@ class TopKPlan(KindPlan):
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The chosen keys in their order, with the counts of the level."""
-        mechanism = self.selection.mechanism
+        mechanism, found = self.selection.mechanism, decode(Found, table.payload)
         ranked = enumerate(zip(table.items, column, strict=True), start=1)
         return {
             "k": self.selection.k,
-            "complete": decode(Found, table.payload).complete,
+            "complete": found.complete,
+            "paid": found.paid,
             "selection": None if mechanism == "gumbel" else mechanism,
             "items": tuple(RankedCount(rank=rank, item=item, count=count) for rank, (item, count) in ranked),
         }
@@ -298,6 +322,35 @@ class TopKPlan(KindPlan):
             return None
         return Showing(k=chosen.k, kbar=chosen.kbar, epsilon=chosen.epsilon, margin=chosen.margin)
 
+    def better(self, level: int, windows: int, slack: Fraction | None) -> str:
+        """Compare the users with which a key is shown in half of the windows: a tenth fewer are clearly better.
+
+        With a mechanism, that is beyond the count behind the first kbar; in a ranked histogram it is their number.
+        What is charged to a pool is compared by the epsilon of a period, as if the view were alone in its ledger.
+        """
+        chosen, own, items = self.selection, self.levels[level], self.basis.items_per_user
+        if chosen.kbar is None or chosen.margin is None:
+            return ""
+        k, kbar, delta, keys = chosen.k, chosen.kbar, chosen.delta, self.keys_at_worst(pooled=slack is not None)
+        draw, call, counts = Fraction(keys.epsilon, k), Fraction(keys.epsilon, items), own.epsilon + keys.epsilon
+        if slack is not None:
+            period = zcdp_epsilon(windows * (own.rho + keys.rho), slack) + windows * keys.epsilon
+            call = Fraction(period - zcdp_epsilon(windows * own.rho, slack), windows * items)
+            rho = Fraction(rho_within(period, slack), windows)
+            draw, counts = root_up(Fraction(8 * (rho - own.rho), k)), root_up(2 * items * rho)
+        draw, call, counts = (Fraction(decimal_down(one, DISPLAY_DIGITS)) for one in (draw, call, counts))
+        lead = f"if it has {{}} users more than key number {kbar + 1}"
+        ways = {f"mechanism: gumbel {lead}": threshold(0, TopKParameters(k, kbar, draw, delta, items))[1]}
+        if items <= kbar:
+            ways[f"mechanism: laplace {lead}"] = laplace(k, kbar, call, delta, items).margin or chosen.margin
+        with suppress(ConfigError):  # such noise may be out of bounds
+            ranked = replace(self.basis, ladder=[("", counts)]).levels(items, Fraction(delta, items))[0]
+            if ranked.noise_interval <= own.noise_interval:
+                least = Fraction(ranked.minimum_count(Fraction(delta, items)))
+                ways[f"a histogram with rank: {k} if it has {{}} users"] = least
+        found = sorted((users, way) for way, users in ways.items() if 10 * users <= 9 * chosen.margin)
+        return "; ".join(f"with {way.format(decimal_up(users, DISPLAY_DIGITS))}" for users, way in found)
+
     def explain(self, keys_at_worst: str) -> Explanation:
         """Explain the choice of keys, and its accuracy.
 
@@ -307,6 +360,7 @@ class TopKPlan(KindPlan):
         return Explanation(
             shows=f"the {chosen.k} most frequent, with counts",
             keys=_in_words(chosen, keys_at_worst),
+            half=_half(chosen),
             seen=[f"top {chosen.k}"] * len(self.levels),
             details={
                 "mechanism": chosen.mechanism,
@@ -340,6 +394,13 @@ def _in_words(chosen: Selection, keys_at_worst: str) -> str:
     )
 
 
+def _half(chosen: Selection) -> str:
+    if chosen.margin is None or chosen.kbar is None:
+        return ""
+    lead = f"{decimal_up(chosen.margin, DISPLAY_DIGITS)} users more than key number {chosen.kbar + 1}"
+    return f"A key is shown in half of the windows if it has {lead}."
+
+
 def plan_topk(settings: TopKSettings, basis: ViewBasis) -> TopKPlan:
     """Plan the selection, and the noise of the counts of what it chooses.
 
@@ -349,7 +410,7 @@ def plan_topk(settings: TopKSettings, basis: ViewBasis) -> TopKPlan:
     chosen = _selection(settings, basis)
     sensitivity = min(settings.k, basis.items_per_user)
     levels = basis.levels(sensitivity)
-    return TopKPlan(levels=levels, sensitivity=sensitivity, selection=chosen)
+    return TopKPlan(levels=levels, sensitivity=sensitivity, selection=chosen, basis=basis)
 
 
 def _selection(settings: TopKSettings, basis: ViewBasis) -> Selection:
@@ -373,9 +434,7 @@ def _selection(settings: TopKSettings, basis: ViewBasis) -> Selection:
         raise ConfigError(faults)
     try:
         if settings.catalogue is not None:
-            return known_domain(
-                k, given.epsilon, fixed_list(settings.catalogue, basis.folder, ", and k of it are drawn")
-            )
+            return known_domain(k, given.epsilon, fixed_list(settings.catalogue, basis.folder))
         delta = given.delta or Fraction(0)
         if given.mechanism == "fixed-threshold":
             return fixed_threshold(k, given.epsilon, delta)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from stream_dp.config.explanation import PlanDescription, describe
 from stream_dp.config.plan import Plan
+from stream_dp.config.shares import windows_in
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, SHARE, Computing, Rate, measure, rates
@@ -43,6 +44,7 @@ class Checked(BaseModel):
     Attributes:
         description: of the plan, in words and numbers.
         audiences: what every audience sees of every view.
+        better: views of which another way clearly shows more keys at the same price, in words.
         computing: by view, what this machine computes in time.
         rates: of each ledger, what is asked for and what this machine does.
         warnings: what the configuration and the samples warn of.
@@ -53,6 +55,7 @@ class Checked(BaseModel):
 
     description: PlanDescription
     audiences: tuple[AudienceSummary, ...]
+    better: tuple[str, ...]
     computing: dict[str, Computing]
     rates: tuple[Rate, ...]
     warnings: tuple[str, ...]
@@ -82,6 +85,7 @@ def check_plan(plan: Plan, samples: Sequence[SourceSurvey] = ()) -> Checked:
     return Checked(
         description=description,
         audiences=tuple(_audiences(plan, description)),
+        better=tuple(_better(plan)),
         computing=computing,
         rates=asked,
         samples=tuple(samples),
@@ -116,6 +120,14 @@ def _audiences(plan: Plan, description: PlanDescription) -> Iterator[AudienceSum
                 lasts=share.lasts,
                 period=ledger.period,
             )
+
+
+def _better(plan: Plan) -> Iterator[str]:
+    for view in plan.views.values():
+        windows = view.most_paid(windows_in(view, view.ledger.periods.longest))
+        slack = None if view.ledger.pool is None else view.ledger.pool.slack
+        if words := view.kind.better(view.planned_level, windows, slack):
+            yield f"{view.name}: at the same price, a key is shown in half of the windows {words}."
 
 
 def _too_slow(plan: Plan, computing: dict[str, Computing], asked: Sequence[Rate]) -> list[str]:

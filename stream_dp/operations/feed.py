@@ -190,15 +190,16 @@ class Watermarks:
     """Watermarks among events: one at the end; if they are in order of time, one before the first event of each window.
 
     Attributes:
-        last: the records of the last watermark.
+        at: returns the records of a watermark with a time.
+        last: those of the last watermark.
     """
 
     def __init__(self, source: SourcePlan, views: Sequence[ViewPlan], until_ms: int, *, ordered: bool) -> None:
-        self._records = SourceRecords(source)
+        self.at = SourceRecords(source).watermark
         self._shapes = [view.window.shape for view in views]
         self._ordered = ordered
         self._next: int | None = None
-        self.last = list(self._records.watermark(until_ms))
+        self.last = list(self.at(until_ms))
 
     def among(self, events: Sequence[Written]) -> list[Message]:
         """Return the records of events, with the watermarks that are due between them."""
@@ -206,7 +207,7 @@ class Watermarks:
         for event in events:
             if self._ordered and (self._next is None or event.time_ms >= self._next):
                 begins = [shape.start_of(event.time_ms) for shape in self._shapes]
-                out += self._records.watermark(max(begins))
+                out += self.at(max(begins))
                 self._next = min(shape.next(start) for shape, start in zip(self._shapes, begins, strict=True))
             out.append(event.record)
         return out

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from aiokafka import TopicPartition
 
 from stream_dp.config.crosschecks import shape_of
-from stream_dp.config.plan import ViewPlan
+from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import windows_in
 from stream_dp.config.yaml_data import parse_yaml
@@ -20,14 +21,29 @@ from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
 from stream_dp.kinds.sealing import GAUSSIAN, LAPLACE, TRUNCATED
 from stream_dp.operations.events_file import FORMS, Row, json_row
+from stream_dp.operations.feed import FeedOptions
+from stream_dp.operations.past_counts import EventColumns
+from stream_dp.operations.past_events import open_past_events
+from stream_dp.operations.what_if import Point, Subject, what_if
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.windows.durations import DAY_MS, CalendarUnit, format_time, parse_duration, parse_length, parse_time
+from stream_dp.windows.durations import (
+    DAY_MS,
+    CalendarUnit,
+    format_time,
+    parse_duration,
+    parse_length,
+    parse_time,
+)
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.shapes.shape import Settings
 
 SAMPLED_ROWS = 2000
 _USERS = ("user", "customer", "client", "member", "account", "person", "visitor", "reader", "author", "patient")
 _TIMES = ("time", "at", "date", "timestamp", "ts", "when")
+_KEEP = 4
+"""Windows whose keys are counted."""
+_KEPT = "}\n    retention: 1830d  # the list has nothing of a window that is retained no longer"
+_MONDAY_MS = parse_time("2024-01-01T00:00:00Z")
 _PERIODS = ("4w", "1d", "30d", "52w")
 """Periods that are offered, the usual one first."""
 
@@ -196,40 +212,94 @@ def _start(answers: Answers, first_ms: int) -> int:
     return first_ms - first_ms % DAY_MS if unit is None else shape_of(Settings(unit)).start_of(first_ms)
 
 
-def first_file(answers: Answers) -> tuple[str, ViewPlan]:
+def first_file(answers: Answers, finds: str = "") -> tuple[str, Plan]:
     """Return a configuration with comments: a histogram whose levels are shares of what the promise affords.
 
     The budget is a pool in zCDP where that shows keys of fewer users in every window of a period; else its epsilons add
     up. The noise is that which shows keys of the fewest users.
 
+    Args:
+        answers: the answers.
+        finds: length of the windows of a further histogram: with it the view is a catalogue of the keys that were
+            found, at half of the budget; without, there is one view.
+
     Returns:
-        The text, and the plan of its view.
+        The text, and its plan.
 
     Raises:
         ConfigError: an answer is wrong, or the promise affords no window.
     """
+    if answers.window == "1w" and answers.period in _IN_WEEKS:
+        weeks = _IN_WEEKS[answers.period]
+        raise ConfigError(f"weeks do not fill {answers.period}: one would be in two periods. Give {weeks}", "--period")
     epsilon, delta = (_exact(getattr(answers, name), name) for name in ("epsilon", "delta"))
     if delta >= 1:
         raise ConfigError(f"a delta above 0 and below 1 is needed, not {answers.delta}")
-    (trial,) = build_plan(parse_yaml(_text(answers, decimal_down(delta / 10**9, 1), None, 0))[0]).views.values()
+    text = _text(answers, decimal_down(delta / 10**9, 1), None, 0, finds=finds)
+    trial = next(iter(build_plan(parse_yaml(text)[0]).views.values()))
     windows = trial.most_paid(windows_in(trial, trial.ledger.periods.longest))
-    affordable: list[tuple[int, str, ViewPlan]] = []
+    affordable: list[tuple[int, str, Plan]] = []
     faults: list[ConfigError] = []
     slack = Fraction(decimal_down(delta / 2, 1))
     pool = exact_text(epsilon * Fraction(9999, 10_000)), decimal_down(slack, 1)
     ending = [(None, TRUNCATED)] if answers.one_level else []
     for budget, noise in ((None, LAPLACE), *ending, (pool, LAPLACE), (pool, GAUSSIAN)):
-        each = decimal_down((delta - (slack if budget else 0)) / max(1, windows), 1)
-        text = _text(answers, each, budget, windows, noise)
+        each = decimal_down((delta - (slack if budget else 0)) / max(1, windows) / (2 if finds else 1), 1)
+        text = _text(answers, each, budget, windows, noise, finds)
         try:
-            (view,) = build_plan(parse_yaml(text)[0]).views.values()
-            affordable.append((view.kind.least_shown(-1) or 0, text, view))
+            plan = build_plan(parse_yaml(text)[0])
+            affordable.append((next(iter(plan.views.values())).kind.least_shown(-1) or 0, text, plan))
         except ConfigError as error:
             faults.append(error)
     if not affordable:
         raise faults[0]
-    _, text, view = min(affordable, key=lambda one: one[0])
-    return text, view
+    _, text, plan = min(affordable, key=lambda one: one[0])
+    return text, plan
+
+
+_IN_WEEKS = {"1mo": "4w", "1q": "13w", "1y": "52w"}
+
+
+def best_pair(answers: Answers, alone: Plan, events: Path | None) -> tuple[str, Plan, str]:
+    """Return a configuration with a view that finds keys rarely and one that counts them often.
+
+    Of past events it is that with most useful counts; without, keys are found once in a period.
+
+    Returns:
+        The text, its plan, and why it is clearly better than one view alone; nothing if it is not.
+
+    Raises:
+        ConfigError: the promise affords no such pair.
+    """
+    pairs = {answers.period: first_file(answers, answers.period)}
+    text, plan = pairs[answers.period]
+    if events is None:
+        return text, plan, ""
+    for finds in _FINDS:
+        with suppress(ConfigError):
+            pairs[finds] = pairs.get(finds) or first_file(answers, finds)
+    columns = EventColumns(plan.views["counts"], [*plan.views])
+    options = FeedOptions(skip_bad=True, unchecked_data=True)
+    until_ms = open_past_events(plan, events, options, None, columns.take).until_ms
+
+    def point(plan: Plan) -> Point:
+        return next(what_if(Subject(plan, "counts", plan.audiences[-1], until_ms), columns, [{}]))
+
+    points = {finds: point(plan) for finds, (_, plan) in pairs.items()}
+    finds, two = max(points.items(), key=lambda found: found[1].useful or 0)
+    before, useful, shown = point(alone).useful or 0, two.useful or 0, (two.true_keys or 0) + (two.false_keys or 0)
+    words = (
+        f"One view would show about {before:.1f} counts a window that are right within 50 %, two views {useful:.1f}: "
+        f"one finds keys, once in {finds}, the other counts them every {answers.window}. (Computed from raw data: do "
+        "not publish.)"
+    )
+    text, plan = pairs[finds]
+    return text, plan, words if useful >= max(1, _CLEARLY * before, _LEAST_USEFUL * shown) else ""
+
+
+_FINDS = ("1y", "1q", "1mo", "13w", "4w", "1w", "1d")
+_CLEARLY, _LEAST_USEFUL = 1.5, 0.25
+"""A pair is better with so many times the useful counts, if they are so large a part of what it shows."""
 
 
 def _exact(text: str, what: str) -> Fraction:
@@ -240,14 +310,17 @@ def _exact(text: str, what: str) -> Fraction:
     raise ConfigError(f"{what} {text!r} is no number above 0; write one as 1e-6 or 1/4")
 
 
-def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: int, noise: str = LAPLACE) -> str:
+def _text(
+    answers: Answers, delta: str, pool: tuple[str, str] | None, windows: int, noise: str = LAPLACE, finds: str = ""
+) -> str:
     """Return the file; texts are written as JSON, which YAML is a superset of."""
     a, quote = answers, json.dumps
     item, population = (" ".join(one.split()) for one in (a.item, a.population))  # in comments
     user = f", user: {quote(a.user)}" if a.user else ""
     time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}}}" if a.time else ""
     start = "" if a.first_ms is None else f", start: {format_time(_start(a, a.first_ms))}"
-    period_start = "" if isinstance(_length(a.period), CalendarUnit) else start.replace(", ", "\n    ")
+    monday = f", start: {format_time(_MONDAY_MS)}" if isinstance(_length(a.window), CalendarUnit) else ""
+    period_start = "" if isinstance(_length(a.period), CalendarUnit) else (start or monday).replace(", ", "\n    ")
     budget = (
         ""
         if pool is None
@@ -264,14 +337,35 @@ def _text(answers: Answers, delta: str, pool: tuple[str, str] | None, windows: i
     where = "in a pool" if noise == GAUSSIAN else "with one level and no pool"
     fits = f"# {where}, {noise} shows keys of fewer users than {LAPLACE}"
     fitting = "" if noise == LAPLACE else f"\n    noise: {noise}  {fits}"
-    overview = '\n    - {level: overview, share: "1/4"}'
-    coarse, first = ("", "detailed") if a.one_level else (overview, "overview")
     counted = "" if a.windows_per_user is None else " that a user counts in"
     clock = (
         ", clock: event, idle: 36500d}  # past events: windows follow the times in them\n    retention: 36500d"
         if a.first_ms is not None
         else "}"
     )
+    histogram = f"histogram  # every {item} with enough users; others: docs/kinds.md{fitting}"
+    more = "more count more and add noise: see `stream-dp plan`"
+    bounds = f"items_per_user: {a.items_per_user}  # of one user and window; {more}"
+    discovery = f"delta: {quote(delta)}  # a window's chance to show something that one user alone had"
+    overview = '\n    - {level: overview, share: "1/4"}'
+    coarse, first = ("", "detailed") if a.one_level or finds else (overview, "overview")
+    readers = f"public: {first}" + ("" if finds else "\n  team: detailed")
+    each, found = f"each of\n# {windows} windows a period{counted}.", ""
+    if finds:
+        each = "every\n# window of a view, within the share of that view."
+        found = f"""
+  found:  # finds what there is to count, once in {finds}
+    source: events
+    kind: {histogram}
+    item: {quote(a.item)}
+    {bounds}
+    share: 1/2  # of the promise; `stream-dp plan --grid split=1/4,1/2` says what another part would show
+    window: {{size: {finds}{start}{clock if start else _KEPT}
+    {discovery}
+    ledger: promise
+    ladder: levels"""
+        histogram = f"catalogue  # a count for every {item} that was shown of `found`, without a threshold{fitting}"
+        discovery = f"share: 1/2\n    catalogue: {{from: found, audience: public, keep: {_KEEP}}}  # its newest windows"
     return f"""\
 # Counts of {item} by {population}, with differential privacy. Written by `stream-dp init`.
 # Check it: stream-dp check FILE. All keys: docs/configuration.md.
@@ -292,26 +386,24 @@ ledgers:
     delta: {quote(a.delta)}
     period: {a.period}{period_start}{budget}
 
-# Levels of noise, coarse to fine: shares of the epsilon that the promise affords for each of
-# {windows} windows a period{counted}.
+# Levels of noise, coarse to fine: shares of the epsilon that the promise affords for {each}
 ladders:
   levels:{coarse}
     - {{level: detailed, share: "1"}}
 
 # Who reads, and from which level on. Each audience has a topic of its own.
 audiences:
-  public: {first}
-  team: detailed
+  {readers}
 
-views:
+views:{found}
   counts:
     source: events
-    kind: histogram  # every {item} with enough users; others: docs/kinds.md{fitting}
+    kind: {histogram}
     item: {quote(a.item)}
-    items_per_user: {a.items_per_user}  # of one user and window; more count more and add noise: see `stream-dp plan`
+    {bounds}
     {few}
     window: {{size: {a.window}{start}{clock}
-    delta: {quote(delta)}  # a window's chance to show something that one user alone had
+    {discovery}
     ledger: promise
     ladder: levels
 """

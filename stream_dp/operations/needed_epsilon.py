@@ -11,8 +11,9 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up, parse_exact
+from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.settings import assigned
-from stream_dp.operations.what_if import Counted, EventColumns, Subject, assignments, what_if
+from stream_dp.operations.what_if import Subject, assignments, finder, what_if
 
 MOST_STEPS, COARSE_STEPS, STEPS_OF_OCTAVE = 96, 4, 16
 """A needed epsilon is looked for from 64 times smaller to 64 times larger, in steps of 19 %, and then of 4 %."""
@@ -21,18 +22,18 @@ _FINE = 1 << 20
 
 
 def needed_epsilon(
-    subject: Subject, columns: EventColumns, settings: Mapping[str, str], asked: tuple[float, float], known: Counted
+    subject: Subject, columns: EventColumns, settings: Mapping[str, str], asked: tuple[float, float]
 ) -> str | None:
     """Return the epsilon that the ledger would have to promise for a recall; None if none suffices that was tried.
 
-    All epsilons of the view and its ledger are as many times larger or smaller.
+    All epsilons of the view and its ledger, and those of the view that finds its keys, are as many times larger or
+    smaller.
 
     Args:
         subject: the view.
         columns: of the view.
         settings: of a point.
         asked: the least recall, and the largest median error.
-        known: as in `what_if`.
     """
     recall, most_error = asked
 
@@ -41,7 +42,7 @@ def needed_epsilon(
             larger = replace(subject, plan=_scaled(subject, settings, step))
         except ConfigError:
             return False
-        (point,) = what_if(larger, columns, [{}], known)
+        (point,) = what_if(larger, columns, [{}])
         found, error = point.recall or 0, math.inf if point.error is None else point.error[0]
         return point.lasts and found >= recall and error <= most_error
 
@@ -54,16 +55,19 @@ def needed_epsilon(
 
 
 def _scaled(subject: Subject, settings: Mapping[str, str], step: int) -> Plan:
-    """Return the plan of a point with all epsilons of the view, its ladder and its ledger larger or smaller.
+    """Return the plan of a point with all epsilons of the view, the one that finds its keys, and both ledgers scaled.
 
     Raises:
         ConfigError: that is no valid configuration.
     """
-    raw = assigned(subject.plan, subject.view, assignments(subject.plan.views[subject.view], subject.level, settings))
+    raw = assigned(subject.plan, subject.view, assignments(subject, settings))
     times = Fraction(round(2 ** (step / STEPS_OF_OCTAVE) * _FINE), _FINE)
-    view = raw["views"][subject.view]
-    ledger = raw["ledgers"][view["ledger"]]
-    for part in (ledger, ledger.get("zcdp"), view.get("selection"), *raw["ladders"][view["ladder"]]):
+    finds = finder(subject.plan.views[subject.view], subject.plan.views)
+    views = [raw["views"][name] for name in (subject.view, *([] if finds is None else [finds.name]))]
+    ledgers = [raw["ledgers"][name] for name in {view["ledger"] for view in views}]
+    levels = [level for name in {view["ladder"] for view in views} for level in raw["ladders"][name]]
+    pools, selections = [one.get("zcdp") for one in ledgers], [view.get("selection") for view in views]
+    for part in (*ledgers, *pools, *selections, *levels):
         if part is not None and part.get("epsilon") is not None:
             part["epsilon"] = str(parse_exact(str(part["epsilon"])) * times)
     return build_plan(raw, subject.plan.folder)

@@ -36,10 +36,10 @@ from stream_dp.runtime.worker.assembly import Options, Worker
 from stream_dp.runtime.worker.process import running
 from stream_dp.windows.durations import DAY_MS, Slots, format_time
 from stream_dp.windows.effects import Message
-from stream_dp.windows.shapes.shape import Shape
 
 STEPS = 40
-"""Times at which the clock stops, at most, so that the windows up to then are released before it moves on."""
+"""Times at which the clock stops, at most, so that the windows up to then are released before it moves on; it also
+stops where a window closes that a list is made of."""
 TICK_SECONDS = 0.05
 LOOK_SECONDS = 0.02
 PATIENCE_SECONDS = 600.0
@@ -94,7 +94,8 @@ async def replay(
     """Run the engine on a history, in this process and a temporary folder, and return what it publishes.
 
     The views of other sources are left out. Where the events are in order of time, the clock follows them; else it
-    goes from the first to the end of the history at once, so that nothing is late.
+    goes from the first to the end of the history at once, so that nothing is late. The clock stops where a window
+    closes that a list is made of: its releases are read before it goes on, as a worker reads them.
 
     Args:
         plan: of the file.
@@ -130,7 +131,7 @@ async def replay(
             for events, now.ms, messages in _steps(history):
                 for message in messages:  # nothing runs in between: no tick tells the new time without its events
                     log.take(message)
-                await _released(worker, history, now.ms)
+                await _released(worker, now.ms)
                 fed += events
                 progress(fed)
         return await _results(offline, client)
@@ -162,13 +163,9 @@ def _offline(plan: Plan, history: PastEvents, noise: ReplayNoise, folder: Path) 
     """Return the plan of the views of a source, on the embedded log, with state and keys in a folder.
 
     Raises:
-        ConfigError: a public list is in a topic, or these views alone are no configuration.
+        ConfigError: a public list cannot be had, or these views alone are no configuration.
     """
-    if faults := [
-        Fault(f"views.{view.name}", f"replay connects to no broker, and a list is in topic {', '.join(topics)}")
-        for view in history.views
-        if (topics := view.kind.topics)
-    ]:
+    if faults := [Fault(f"views.{view.name}", words) for view in history.views if (words := _unlisted(view, history))]:
         raise ConfigError(faults)
     source = history.source.name
     raw = {key: value for key, value in plan.raw.items() if key not in ("registry", "serve", "console")}
@@ -177,6 +174,16 @@ def _offline(plan: Plan, history: PastEvents, noise: ReplayNoise, folder: Path) 
     raw["sources"] = {source: raw["sources"][source]}
     raw["views"] = {view.name: _started(raw["views"][view.name], view) for view in history.views}
     return replace(build_plan(raw, plan.folder), slots=_AtOnce(SLOT_MS, offset_ms=DAY_MS))
+
+
+def _unlisted(view: ViewPlan, history: PastEvents) -> str:
+    """Return why a view cannot have its public list here; nothing if it can."""
+    if (made_of := view.kind.made_of) is None:
+        topics = ", ".join(view.kind.topics)
+        return f"replay connects to no broker, and a list is in topic {topics}" if topics else ""
+    if made_of.view not in {one.name for one in history.views}:
+        return f"its list is made of releases of view {made_of.view}, which counts another source"
+    return "" if history.survey.ordered else "its list is made of releases, so sort the rows of the history by time"
 
 
 def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
@@ -188,32 +195,34 @@ def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
 
 def _steps(history: PastEvents) -> Iterator[tuple[int, int, Sequence[Message]]]:
     """Yield the events step by step: their number, the time that the clock then shows, their records and watermarks."""
-    ordered, until_ms = history.survey.ordered, history.until_ms
-    watermarks = Watermarks(history.source, history.views, until_ms, ordered=ordered)
+    watermarks = Watermarks(history.source, history.views, history.until_ms, ordered=history.survey.ordered)
+    shortest_ms = (history.until_ms - history.first_ms) // STEPS
     shapes = [view.window.shape for view in history.views]
-    shortest_ms = (until_ms - history.first_ms) // STEPS
-    some, next_ms = list[Written](), _boundary(shapes, history.first_ms + shortest_ms)
-    for event in chain.from_iterable(history.events.chunks(1)):
-        if ordered and event.time_ms >= next_ms:
-            yield len(some), event.time_ms, watermarks.among(some)
-            some, next_ms = [], _boundary(shapes, event.time_ms + shortest_ms)
-        some.append(event)
-    yield len(some), until_ms, [*watermarks.among(some), *watermarks.last]
+    made_of = {view.kind.made_of.view for view in history.views if view.kind.made_of is not None}
+    read = [view.window for view in history.views if view.name in made_of]
+
+    def stop_after(time_ms: int) -> int:
+        boundary = min(shape.next(shape.start_of(time_ms + shortest_ms)) for shape in shapes)
+        return min([boundary, *(window.closes_after(time_ms) for window in read)])
+
+    some, stop_ms = list[Written](), stop_after(history.first_ms)
+    for event in chain(chain.from_iterable(history.events.chunks(1)), [None]):
+        time_ms = history.until_ms if event is None else event.time_ms
+        while history.survey.ordered and time_ms >= stop_ms:
+            yield len(some), stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)]
+            some, stop_ms = [], stop_after(stop_ms)
+        if event is not None:
+            some.append(event)
+    yield len(some), history.until_ms, [*watermarks.among(some), *watermarks.at(history.until_ms)]
 
 
-def _boundary(shapes: Sequence[Shape], time_ms: int) -> int:
-    """Return the first time behind another at which a window of a shape begins."""
-    return min(shape.next(shape.start_of(time_ms)) for shape in shapes)
-
-
-async def _released(worker: Worker, history: PastEvents, now_ms: int) -> None:
-    """Wait until all windows that are over at a time are released; before the end, those of wall clocks.
+async def _released(worker: Worker, now_ms: int) -> None:
+    """Wait until all windows that are over at a time are released, and lists are made of them.
 
     Raises:
         StateError: the worker crashed, or nothing was released for too long.
     """
-    is_over = now_ms == history.until_ms
-    waiting = [view for view in worker.plan.views.values() if is_over or view.window.clock == "wall"]
+    waiting = [*worker.plan.views.values()]
     before, since = dict[str, int](), time.monotonic()
     while True:
         if (reason := worker.crash_reason()) is not None:
@@ -221,7 +230,7 @@ async def _released(worker: Worker, history: PastEvents, now_ms: int) -> None:
         found = {name: at for one in worker.standings().values() for name, at in one.released.items()}
         waiting = [view for view in waiting if not _is_released(view, found.get(view.view), now_ms)]
         if not waiting and worker.host.is_idle:
-            return
+            return await worker.lists.look()
         if found != before:
             before, since = found, time.monotonic()
         if time.monotonic() > since + PATIENCE_SECONDS:

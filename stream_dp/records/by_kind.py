@@ -13,10 +13,13 @@ from pydantic.json_schema import SkipJsonSchema
 
 from stream_dp.errors import StateError
 from stream_dp.histograms.compact import CompactHistogram
-from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, optional
+from stream_dp.records.models import Amount, DecimalText, ItemCount, PublicRecord, Release, ShownKey, optional
 
 LEAST_SURE, MOST_SURE = 50, 99
 """Percent; below and above that no number is told."""
+
+LITTLE = 5
+"""Percent of items that a bound may leave out."""
 
 Mechanism = Literal["gumbel", "strict", "chosen-kbar", "laplace", "fixed-threshold", "known-domain"]
 """Ways in which a top-k chooses its keys."""
@@ -33,14 +36,37 @@ class ListedIn(PublicRecord):
     keys: int = Field(ge=0, description="How many keys it has. 0: one that is made of releases, before there is any.")
 
 
-class WholeListRelease(Release):
-    """Numbers for every key of a public list."""
+class RankedRelease(Release):
+    """A release by noisy counts, which may have only the first of its keys."""
+
+    least_count: ClassVar = 0
+    """The least true count that a shown key may have."""
+    rank: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "Only so many keys are shown, and none that is left out has a larger noisy count. Absent where none is."
+    )
+    two_sided_from: int | SkipJsonSchema[None] = optional(
+        "Where keys are left out: as in a histogram, but for the lower end of 0 where the noisy count is smaller."
+    )
+
+    def interval(self, entry: ItemCount) -> tuple[int, int]:
+        """As in every release, but that noise alone may have shown a key that has no two-sided one."""
+        least, most = super().interval(entry)
+        return (least if self.is_two_sided(entry) else self.least_count), most
+
+    def is_two_sided(self, entry: ItemCount) -> bool:
+        """False if noise alone may have shown the key."""
+        return self.two_sided_from is None or entry.count >= self.two_sided_from
+
+
+class WholeListRelease(RankedRelease):
+    """Numbers for every key of a public list, or for the first of them."""
 
     catalogue: ListedIn = Field(description="The list.")
 
     def extent(self) -> str:
         """Number of keys of the list, and its version."""
-        return f"all {self.catalogue.keys} of list {self.catalogue.version}"
+        shown = "all" if self.rank is None else f"the first {self.rank} of"
+        return f"{shown} {self.catalogue.keys} of list {self.catalogue.version}"
 
 
 class CatalogueRelease(WholeListRelease):
@@ -49,7 +75,7 @@ class CatalogueRelease(WholeListRelease):
     title: ClassVar = "Release of a catalogue"
     kind: Literal["catalogue"] = Field(description="Counts for every key of a public list.")
     items: tuple[ItemCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy count first, then by key."
+        description="Every key of the list and no other, largest noisy count first, then by key; with `rank` the first."
     )
 
 
@@ -59,9 +85,9 @@ class RunningRelease(WholeListRelease):
     title: ClassVar = "Release of running totals"
     kind: Literal["running"] = Field(description="Totals since the start of the window, for every key of a list.")
     items: tuple[ItemCount, ...] = Field(
-        description="Every key of the list and no other, largest noisy total first, then by key. A total is the number "
-        "of users who had the key since the start of the window, with the noise of the blocks that it is the sum of; "
-        "it may be lower than at the end of an earlier pane."
+        description="Every key of the list and no other, largest noisy total first, then by key; with `rank` the "
+        "first. A total is the number of users who had the key since the start of the window, with the noise of the "
+        "blocks that it is the sum of; it may be lower than at the end of an earlier pane."
     )
 
 
@@ -73,10 +99,11 @@ class HistogramItem(ItemCount):
     )
 
 
-class HistogramRelease(Release):
+class HistogramRelease(RankedRelease):
     """A histogram over unknown keys: every key with a noisy count of at least `minimum_count`, and all known keys."""
 
     title: ClassVar = "Release of a histogram"
+    least_count: ClassVar = 1
     kind: Literal["histogram"] = Field(description="A histogram over unknown keys.")
     catalogue: ListedIn | SkipJsonSchema[None] = optional(
         "The list of known keys, where the view has `remember`: those that an audience was shown before. All of them "
@@ -99,24 +126,20 @@ class HistogramRelease(Release):
     )
     items: tuple[HistogramItem, ...] = Field(description="The keys shown, largest noisy count first, then by key.")
 
-    def interval(self, entry: ItemCount) -> tuple[int, int]:
-        """As in every release, but that a count near the minimum may be shown by its noise alone."""
-        least, most = super().interval(entry)
-        return (least if self.is_two_sided(entry) else 1), most
-
     def is_two_sided(self, entry: ItemCount) -> bool:
         """False if noise alone may have shown the key."""
         is_known = self.catalogue is not None and isinstance(entry, HistogramItem) and not entry.new
-        return is_known or entry.count >= self.two_sided_from
+        return is_known or super().is_two_sided(entry)
 
     def extent(self) -> str:
         """Number of keys shown, and the count from which on they are."""
         if (known := self.catalogue) is None:
-            return f"{len(self.items)} shown, from {self.minimum_count} up"
+            first = "" if self.rank is None else "the first "
+            return f"{first}{len(self.items)} shown, from {self.minimum_count} up"
         new = sum(entry.new is True for entry in self.items)
         return f"all {known.keys} of list {known.version}, and {new} new, from {self.minimum_count} up"
 
-    def remark(self, entry: ItemCount) -> str:
+    def remark(self, entry: ItemCount | ShownKey) -> str:
         """Say of a key that it was not known."""
         return "new" if isinstance(entry, HistogramItem) and entry.new else ""
 
@@ -134,7 +157,11 @@ class TopKRelease(Release):
     kind: Literal["topk"] = Field(description="The most frequent of unknown keys.")
     k: int = Field(ge=1, description="How many keys were asked for.")
     complete: bool = Field(
-        description="Whether k keys were found; false where the rest is too close to tell apart, and the list ended."
+        description="Whether k keys were found, or `paid`; false where the rest is too close to tell apart, and the "
+        "list ended."
+    )
+    paid: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "How many keys the rest of the budget paid for, where these were fewer than k."
     )
     selection: Mechanism | SkipJsonSchema[None] = optional(
         "How the keys were chosen, where it was not by draws with Gumbel noise. With fixed-threshold they "
@@ -144,7 +171,8 @@ class TopKRelease(Release):
 
     def extent(self) -> str:
         """Number of keys found, of those that were requested."""
-        return f"{len(self.items)} of {self.k}" + ("" if self.complete else "; the rest cannot be told apart")
+        short = "" if self.paid is None else f"; the budget paid for {self.paid}"
+        return f"{len(self.items)} of {self.k}{short}" + ("" if self.complete else "; the rest cannot be told apart")
 
 
 class PureTopKRelease(Release):
@@ -269,7 +297,7 @@ class GapRelease(Release):
     title: ClassVar = "Release of the first keys of a list, with gaps"
     kind: Literal["gap"] = Field(description="The first keys of a public list, with gaps.")
     catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
+    k: int = Field(ge=0, description="How many keys are shown; fewer than the view asks for where the list is short.")
     scale: Amount = Field(description="Mean of the exponential noise that the selection gave to every count, in users.")
     resolution: Amount = Field(description="What gaps are rounded down to, in users.")
     combined_error: DecimalText = Field(
@@ -282,7 +310,7 @@ class GapRelease(Release):
         """Number of keys, and the size of the list."""
         return f"the first {self.k} of {self.catalogue.keys} of list {self.catalogue.version}"
 
-    def remark(self, entry: ItemCount) -> str:
+    def remark(self, entry: ItemCount | ShownKey) -> str:
         """The lead of a key, and how sure the keys up to it are: "ahead by 31.2, first with 97 %"."""
         if not isinstance(entry, LeadingCount):
             return ""
@@ -297,7 +325,7 @@ class SubsetRelease(Release):
     title: ClassVar = "Release of a set of keys of a list"
     kind: Literal["subset"] = Field(description="A set of keys of a public list.")
     catalogue: ListedIn = Field(description="The list.")
-    k: int = Field(ge=1, description="How many keys are shown.")
+    k: int = Field(ge=0, description="How many keys are shown; fewer than the view asks for where the list is short.")
     selection: Literal["canonical", "one-shot"] = Field(
         description="How they were chosen: all subsets of the list scored and one drawn, or one noise for each key."
     )
@@ -310,10 +338,62 @@ class SubsetRelease(Release):
         return f"{self.k} of {self.catalogue.keys} of list {self.catalogue.version}, in no order"
 
 
+class KeysRelease(Release):
+    """Keys of unknown ones that enough users have, without counts."""
+
+    title: ClassVar = "Release of keys without counts"
+    kind: Literal["keys"] = Field(description="Which keys exist, without counts.")
+    vote_parts: int = Field(
+        ge=1,
+        description="Parts of a user's vote, v. A user with d keys gives each floor(v / d); with discrete gaussian "
+        "noise floor(v / sqrt(d)). `noise` is of sums of parts, and `noise_interval_95` of sums of votes.",
+    )
+    minimum_parts: int = Field(ge=1, description="Keys with a smaller noisy sum of parts are not shown.")
+    items: tuple[ShownKey, ...] = Field(description="The keys shown, in their own order, which means nothing.")
+
+    def extent(self) -> str:
+        """Number of keys shown."""
+        return f"{len(self.items)} shown, without counts"
+
+
+class BinCount(ItemCount):
+    """A bin of users by their number of items, and what a bound at its upper end leaves out."""
+
+    left_out: int | SkipJsonSchema[None] = optional(
+        "Percent of all items that `items_per_user` at the upper end of the bin would leave out, to the nearest; of a "
+        "user with more items than the grid has, one more counts. Absent of the last bin."
+    )
+    left_out_95: tuple[int, int] | SkipJsonSchema[None] = optional(
+        "Ends of an interval for the true percentage, 95 % sure for all bins together."
+    )
+
+
+class BoundsRelease(Release):
+    """Numbers of users by their number of items."""
+
+    title: ClassVar = "Release of the numbers of items of users"
+    kind: Literal["bounds"] = Field(description="How many users have 1, 2, ... items.")
+    items: tuple[BinCount, ...] = Field(description="The bins in their order: `3-5`, and how many users are in it.")
+
+    def remark(self, entry: ItemCount | ShownKey) -> str:
+        """The share of items that a bound at the upper end of the bin leaves out."""
+        if not isinstance(entry, BinCount) or entry.left_out_95 is None:
+            return ""
+        return "this bound leaves out {} % ({} to {} %)".format(entry.left_out, *entry.left_out_95)
+
+    def extent(self) -> str:
+        """The first bin whose bound leaves out little."""
+        fits = next((one.item for one in self.items if one.left_out is not None and one.left_out <= LITTLE), "")
+        words = f"a bound at the end of bin {fits} leaves out about" if fits else "every bound leaves out more than"
+        return f"{words} {LITTLE} % of items" + (" or less" if fits else "")
+
+
 RELEASES: Mapping[str, type[Release]] = {
+    "bounds": BoundsRelease,
     "catalogue": CatalogueRelease,
     "gap": GapRelease,
     "histogram": HistogramRelease,
+    "keys": KeysRelease,
     "lookup": LookupRelease,
     "pure_topk": PureTopKRelease,
     "running": RunningRelease,

@@ -7,9 +7,10 @@ there; a further value of a field that names one of several; a new entry of a pr
 small. A new kind raises nothing: a topic has one kind, and only readers of that topic have to know it. Nor does a new
 `type` of record: readers pass over those that they do not know.
 
-As long as nothing is refused, a record is a function of what its own audience was released, and of the configuration
-and the grants: `privacy` adds up the costs of the audience's own releases. What the ledger paid and has left depends on
-what the selections of all views have cost, so that is published to the operators' topic alone (`LedgerEntry`).
+As long as nothing is refused or cut short (`when_short`), a record is a function of what its own audience was released,
+and of the configuration and the grants: `privacy` adds up the costs of the audience's own releases. What the ledger
+paid and has left depends on what the selections of all views have cost, so that is published to the operators' topic
+alone (`LedgerEntry`).
 """
 
 from __future__ import annotations
@@ -235,6 +236,17 @@ class ItemCount(PublicRecord):
     )
 
 
+class ShownKey(PublicRecord):
+    """A key that is shown without a count."""
+
+    item: str = Field(description="The key.")
+
+    @property
+    def count(self) -> Any:  # noqa: ANN401 - whoever knows that a kind has counts need not ask for each
+        """None: how many users have it is not published."""
+        return None
+
+
 class Publication(PublicRecord):
     """Fields of every record of a release topic, whatever its kind."""
 
@@ -301,7 +313,7 @@ class Release(Publication):
         "together in the order of the parts, these are the items of the release. It counts when all its parts are "
         "there. Compaction may leave parts of a lower revision, but not all of them."
     )
-    items: tuple[ItemCount, ...] = Field(description="Keys and their noisy counts.")
+    items: tuple[ItemCount | ShownKey, ...] = Field(description="Keys and their noisy counts.")
 
     def interval(self, entry: ItemCount) -> tuple[int, int]:
         """Ends of an interval for the true count of a shown key, by its item or the answer of `entry`.
@@ -313,15 +325,19 @@ class Release(Publication):
         return least if self.noise.largest_count is None else max(0, least), most
 
     def entry(self, item: str) -> ItemCount | None:
-        """Return a key with its noisy count, None if the release does not show it."""
-        return next((entry for entry in self.items if entry.item == item), None)
+        """Return a key with its noisy count, None if the release does not show it, or shows it without one."""
+        return next((one for one in self.items if one.item == item and isinstance(one, ItemCount)), None)
+
+    def shows(self, item: str) -> bool:
+        """Return True if a key is shown, with a count or without."""
+        return self.entry(item) is not None or any(entry.item == item for entry in self.items)
 
     def extent(self) -> str:
         """Summary of how much it shows and what it leaves out, in a few words."""
         return f"{len(self.items)} shown"
 
     def count_of(self, item: str) -> int | None:
-        """Return the noisy count of a key, None if the release does not show it."""
+        """Return the noisy count of a key, None if the release does not show it, or shows it without one."""
         return None if (entry := self.entry(item)) is None else entry.count
 
     @property
@@ -334,7 +350,7 @@ class Release(Publication):
         """Words for a release without items."""
         return "nothing shown"
 
-    def remark(self, entry: ItemCount) -> str:
+    def remark(self, entry: ItemCount | ShownKey) -> str:
         """Remark of the release on a key beside its count, in a few words; empty unless a kind has one."""
         return ""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from stream_dp.records.by_kind import RankedRelease
 from stream_dp.records.history import Seen
-from stream_dp.records.models import ItemCount, Release
+from stream_dp.records.models import ItemCount, Release, ShownKey
 from stream_dp.windows.durations import parse_time
 
 TIMES, NUMBERS = ("window_start", "window_end"), ("revision", "count", "low_95", "high_95")
@@ -16,8 +17,10 @@ Row = tuple[str, str, int, str, str, int | None, int | None, int | None, str]
 """A value for each column; times as RFC 3339 text."""
 
 
-def interval(release: Release, entry: ItemCount) -> tuple[int, int]:
-    """Return the 95 % interval of a noisy count, cut at 0."""
+def interval(release: Release, entry: ItemCount | ShownKey) -> tuple[int, int] | None:
+    """Return the 95 % interval of a noisy count, cut at 0; None of a key that is shown without one."""
+    if isinstance(entry, ShownKey):
+        return None
     low, high = release.interval(entry)
     return max(0, low), max(0, high)
 
@@ -34,6 +37,11 @@ def state(release: Release | None, *, is_refused: bool) -> str:
     if is_refused:
         return "sharper_refused"
     return "empty" if release.is_empty else "sharper" if release.revision > 1 else "released"
+
+
+def absence(release: Release) -> str:
+    """Return the state of a key that a release does not show; unranked: its count may just be smaller."""
+    return "unranked" if isinstance(release, RankedRelease) and release.rank is not None else "hidden"
 
 
 def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
@@ -54,14 +62,11 @@ def rows(windows: Iterable[Seen], items: Sequence[str] = ()) -> Iterator[Row]:
             for item in items or [""]:
                 yield (*head, item, None, None, None, word)
             continue
-        asked = map(release.entry, dict.fromkeys(items)) if items else release.items
-        shown = [entry for entry in asked if entry is not None]
-        for entry in shown:
-            yield (*head, entry.item, entry.count, *interval(release, entry), word)
-        names = {entry.item for entry in shown}
-        for item in items or ([] if shown else [""]):
-            if item not in names:
-                yield (*head, item, None, None, None, "hidden" if items else word)
+        counted = map(release.entry, dict.fromkeys(items)) if items else release.items
+        shown = {entry.item: (entry.count, *(interval(release, entry) or (None, None))) for entry in counted if entry}
+        for item in dict.fromkeys(items) or shown or [""]:
+            hidden = items and item not in shown and not release.shows(item)
+            yield (*head, item, *shown.get(item, (None, None, None)), absence(release) if hidden else word)
 
 
 def arrow_table(table: Iterable[Row], metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  an extra

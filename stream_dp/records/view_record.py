@@ -61,7 +61,9 @@ class ViewLevel(Level):
         ge=0, description="As in releases: of a count of a whole window, and of the total with the most noise."
     )
     minimum_count: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
-    two_sided_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
+    two_sided_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional(
+        "As in releases of a histogram from which `rank` left nothing out."
+    )
     stays_from: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = optional("As in releases of a histogram.")
 
 
@@ -118,6 +120,9 @@ class ViewRecord(PublicRecord):
     windows_per_user: Length | SkipJsonSchema[None] = optional(
         "Number of windows of a period that a user is counted in, at most, of those that are charged by themselves; "
         "absent: a user may be in every window."
+    )
+    rank: Length | SkipJsonSchema[None] = optional(
+        "Most keys of a release: those with the largest noisy counts. Absent: all that the kind shows."
     )
     window: ViewWindow = Field(description="Its windows.")
     retention_ms: int = Field(ge=0, description="For so long after its end a window is kept, and its records are.")

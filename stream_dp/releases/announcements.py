@@ -187,6 +187,7 @@ def view_record(view: ViewPlan, edition: Edition, audience: str) -> ViewRecord:
         kind=view.kind.name,
         items_per_user=view.items_per_user,
         windows_per_user=view.windows_per_user,
+        rank=view.kind.rank,
         window=_window(view, edition),
         retention_ms=view.window.retention_ms,
         level=view.levels[starts].name,

@@ -21,6 +21,7 @@ import msgspec
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
+from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.records.models import Reason
 from stream_dp.releases.clearances import SharpeningRequest
@@ -181,6 +182,19 @@ class Sums:
         while self._remembered > REMEMBERED and len(self._read) > 1:
             self._remembered -= len(self._read.pop(next(iter(self._read))))
         return found
+
+
+def list_of_window(view: ViewPlan, start: int, rows: Rows) -> KeyList | None:
+    """Return the list that the panes of a window have before one, so that they add up; None where there are none yet.
+
+    It is that of the first of them that was released, and stands with it.
+    """
+    shape = view.window.shape
+    for at in shape.starts(shape.released.start_of(start), start) if view.kind.waits_for_list else ():
+        row = stored_window(view.name, at, rows)
+        if row is not None and not row.refused and not row.expires:
+            return KeyList.of(stored_table(view.name, at, rows).items)
+    return None
 
 
 class BlockRow(msgspec.Struct, array_like=True):

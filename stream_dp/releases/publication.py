@@ -134,13 +134,14 @@ class Revision:
             fields: what the view's kind read of the sealed table (`KindPlan.read`).
             window_loss: cumulative privacy loss of the audience, alone, in the window.
         """
-        common = self._common()
-        return RELEASES[self.view.kind.name](
+        common, kind = self._common(), self.view.kind
+        half_width = self.view.levels[self.level].interval_of(common["blocks"] or self.panes or 1)
+        return RELEASES[kind.name](
             **common,
-            **fields,
+            **kind.ranked(fields, half_width),
             type="release",
             noise=self.view.levels[self.level].noise,
-            noise_interval_95=self.view.levels[self.level].interval_of(common["blocks"] or self.panes or 1),
+            noise_interval_95=half_width,
             privacy=PrivacyLoss(window=PrivacyCost.spent(window_loss), period=PrivacyCost.spent(self.period_loss)),
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from stream_dp.accounting import Cost
@@ -24,6 +26,7 @@ from stream_dp.releases.panes import (
     first_row,
     inner_counts,
     is_passed_over,
+    list_of_window,
     used_blocks,
 )
 from stream_dp.releases.partition_state import PartitionState
@@ -139,7 +142,8 @@ class Releasing:
         """Return what the ledger pays for, and the rows of its reservation; None if it pays for nothing.
 
         That is all levels. If it does not pay for them, the view may say that the finest level of an audience that it
-        pays for goes to all audiences that may have a finer one.
+        pays for goes to all audiences that may have a finer one. If it pays for none, it may pay for the coarsest with
+        fewer keys.
         """
         view, start, levels = offer
         finest_first = sorted(set(levels.values()), reverse=True)
@@ -147,7 +151,22 @@ class Releasing:
             reserved = self._state.accounts.reserve(view, Call(view.name, start), view.cost(most))
             if reserved is not None:
                 return Offer(view, start, {name: min(level, most) for name, level in levels.items()}), reserved
-        return None
+        shorter = self._shorter(offer) if view.falls_back else None
+        return None if shorter is None else self._affordable(Offer(shorter, start, levels))
+
+    def _shorter(self, offer: Offer) -> ViewPlan | None:
+        """Return a view with as many keys as can be paid for at the coarsest level, fewer than all; None if none can.
+
+        How many follows from what was published before (docs/budgets.md, "Pay what you get").
+        """
+        view, start, levels = offer
+        accounts, coarsest = self._state.accounts, min(levels.values())
+        views = [replace(view, kind=kind) for kind in view.kind.shorter]
+        room = accounts.room(view, start)
+        at = bisect_left(
+            views, True, key=lambda one: not accounts.added(one, start, Cost.ZERO, one.cost(coarsest)) <= room
+        )
+        return views[at - 1] if at else None
 
     def _due(self, view: ViewPlan, start: int) -> _Due:
         state = self._state
@@ -213,14 +232,17 @@ class Releasing:
         state.clearances.queue_released(state.views[view.name], start, row)
 
     def _sealed(self, view: ViewPlan, start: int, due: _Due) -> _Sealed:
-        counts = summed([*due.counts, *inner_counts(view, start, self._state.rows)])
+        rows, kind, fresh, unknown = self._state.rows, view.kind, summed(due.counts), None
         key_id, secret = self._state.keys.newest
         own = own_secret(view.noise_name(start), self._entropy)
         noise = WindowNoise.of(view.noise_name(start), secret, own)
-        lists = self._lists(view.name, due.closed_ms)
-        table = view.kind.seal(counts, Sealing(noise, self._entropy, lists))
-        domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
-        return _Sealed(counts, table, noise, key_id, own, None if domain is None else outside(domain, counts))
+        fixed = list_of_window(view, start, rows)
+        lists = self._lists(view.name, due.closed_ms) if fixed is None else dict.fromkeys(kind.topics, fixed)
+        if kind.topics and (domain := kind.domain(lists)) is not None:  # a fixed list was looked at before
+            unknown, fresh = outside(domain, fresh), {key: fresh[key] for key in fresh if key in domain}
+        counts = summed([fresh, *inner_counts(view, start, rows)])
+        table = kind.seal(counts, Sealing(noise, self._entropy, lists))
+        return _Sealed(counts, table, noise, key_id, own, unknown)
 
     def _pass_over(self, view: ViewPlan, start: int) -> Iterator[Effect]:
         """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from zlib import crc32
 
 import rocksdict
@@ -13,12 +13,14 @@ from aiokafka.partitioner import murmur2
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.exact.bits import Entropy
+from stream_dp.kinds.public_lists import PublicKeys
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.clock import Tick
+from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import SPILL_FOLDER, DiskSpillStores
@@ -106,7 +108,9 @@ class Factory:
         self._sources = counted_in(plan)
         self._unknown = {view.name: unknown_before(view, settled) for view in plan.views.values()}
         self._counted = {
-            view.name: counted_view(view, max(view.begins_ms, self._unknown[view.name]), self._origin(view))
+            view.name: counted_view(
+                view, max(view.begins_ms, self._unknown[view.name]), self._origin(view), settled.lists
+            )
             for view in plan.views.values()
         }
 
@@ -222,7 +226,13 @@ def key_reader(source: SourcePlan) -> KeyReader:
 
 def placed_by_user(user: bytes, partitions: int) -> int:
     """The partition of a user in the topic of a source that is re-keyed."""
-    return int(murmur2(user) & 0x7FFFFFFF) % partitions
+    return _hashed(user) % partitions
+
+
+@lru_cache(1 << 16)
+def _hashed(user: bytes) -> int:
+    """Return the hash of a user; who is in one window or view is often in the next, too."""
+    return int(murmur2(user) & 0x7FFFFFFF)
 
 
 def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder:
@@ -231,9 +241,27 @@ def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder
     return kind(event_format(source, views))
 
 
-def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) -> CountedView:
-    """The counting side of a view's plan, from a window on; its first definition began at `origin_ms`."""
+def counted_view(
+    view: ViewPlan, start_ms: int, origin_ms: int | None = None, lists: Lists | None = None
+) -> CountedView:
+    """The counting side of a view's plan.
+
+    Args:
+        view: the plan.
+        start_ms: start of the first window that is counted.
+        origin_ms: where its first definition began.
+        lists: those that may change, as the worker has read them; None: no more is accepted for their sake.
+    """
     window = view.window
+
+    def list_at(closed_ms: int) -> PublicKeys:
+        listed = None if lists is None else view.kind.domain(lists.at(view.name, closed_ms))
+        assert listed is not None  # noqa: S101 - it is a kind with a list
+        return listed
+
+    # The list of a window of panes is settled with the first of them, and may be another one than that of now.
+    has_panes = window.shape.is_sum or window.shape.tells_totals
+    waits = lists is not None and view.kind.waits_for_list and not has_panes
     return CountedView(
         name=view.name,
         fingerprint=view.fingerprint,
@@ -247,12 +275,15 @@ def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) ->
         buckets=view.buckets,
         needed=view.kind.needed,
         retention_ms=window.retention_ms,
-        domain=None if view.kind.topics else view.kind.domain({}),
+        domain=None if view.kind.topics or view.kind.degrees else view.kind.domain({}),
+        list_at=list_at if waits and len(window.shape.counted.tilings) == 1 else None,
         bounds=window.shape.bounds,
         item=view.item_field,
         has_lists=view.has_lists,
         until_ms=view.until_ms,
         origin_ms=origin_ms,
+        weights=view.kind.weights,
+        degrees=view.kind.degrees,
         participation=(
             None
             if view.windows_per_user is None

@@ -2,7 +2,8 @@
 
 Whether a contribution is kept depends on the event's own time, the view's clock and what the same user added to the
 same window before, or to the same interval of windows where contributions are bounded over one; and on which windows
-the user entered before, where these are bounded (`participation`). The clock is moved by watermark records or by ticks,
+the user entered before, where these are bounded (`participation`). A contribution whose key is off a fixed list is
+dropped before any bound, so the rest is counted as without it. The clock is moved by watermark records or by ticks,
 never by an event: an event that could close a window would make other users' events late. So adding or removing one
 user changes no other user's contributions, and moves each count of a window by at most 1 and at most `items_per_user`
 counts of it, or of all windows of the interval together (specs/lossless 1.2, specs/topk 1.2).
@@ -13,11 +14,11 @@ a user adds to one says nothing about the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stream_dp.windows.count_rows import JournalRow
+from stream_dp.windows.count_rows import UNLISTED, JournalRow
 from stream_dp.windows.events import Column
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.participation import REFUSED, Enters, Participation, everybody
@@ -27,7 +28,7 @@ from stream_dp.windows.views import CountedView
 _NO_MORE = (1 << 63, -(1 << 63))
 """Ends a list of watermarks: behind every offset, before every time."""
 
-_WEIGHT = {reason: at for at, reason in enumerate(("before_start", "late", "duplicate", "clipped", REFUSED))}
+_WEIGHT = {reason: at for at, reason in enumerate(("before_start", "late", "duplicate", "clipped", REFUSED, UNLISTED))}
 """Of reasons that differ between the windows of an event, the heaviest is given: one of a window that took events."""
 
 
@@ -76,7 +77,7 @@ def bound_chunk(
 
     Returns:
         The clock, the accepted contributions and the refusals, one for each contribution that no window takes, reasons:
-        `late`, `before_start`, `future`, `duplicate`, `clipped`, `participation`, `wrong_partition`.
+        `late`, `before_start`, `future`, `duplicate`, `clipped`, `participation`, `wrong_partition`, `unlisted`.
     """
     tilings = view.windows.tilings
     names = contributions.offsets if len(tilings) == 1 else range(len(contributions.offsets))
@@ -98,7 +99,7 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
     )
 
 
-def _bound_tiling(
+def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
     tiling: tuple[int, Shape],
     view: CountedView,
     windows: dict[int, OpenWindow],
@@ -112,52 +113,79 @@ def _bound_tiling(
     """
     clock_ms, now_ms, open_from_ms, watermarks, misplaced, participation, is_oldest = admission
     number, shape = tiling
-    limit, grace, ends = view.items_per_user, view.grace_ms, view.ends(shape)
+    limit, grace, ends = view.most_accepted, view.grace_ms, view.ends(shape)
+    domain = view.domain
     latest = now_ms + view.max_ahead_ms if ends is None else min(now_ms + view.max_ahead_ms, ends - 1)
     first = shape.first_from(max(open_from_ms, view.first_ms))
     closed_before = max(first, shape.first_open(clock_ms - grace))
     out = Bounded(clock_ms, {}, [])
     marks = iter([*watermarks, _NO_MORE])
     mark_at, mark_ms = next(marks)
-    low, high, row = 0, 0, JournalRow(0, [], [])
+    low, since, until, row = 0, 0, 0, JournalRow(0, [], [])
     enters: Enters = everybody
     accepted, alone, tallies = OpenWindow().tables
+    held_by, own_of, add_user, add_item = accepted.get, alone.get, row.users.append, row.items.append
     for name, offset, user, time, item in zip(names, *contributions, strict=True):
         while mark_at < offset:
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
             mark_at, mark_ms = next(marks)
             closed_before = max(first, shape.first_open(clock_ms - grace))
-        if not closed_before <= time <= latest:
-            if (ends is None or time < ends) and (reason := view.out_of_time(time, closed_before, is_oldest=is_oldest)):
-                out.refused.append((name, reason))
-            continue
-        if not low <= time < high:
+            since = max(low, closed_before)
+        if not since <= time < until:
+            if not closed_before <= time <= latest:
+                if ends is None or time < ends:
+                    late = view.out_of_time(time, closed_before, is_oldest=is_oldest)
+                    out.refused += [(name, late)] if late else []
+                continue
             low = shape.start_of(time)
-            high = shape.end(low)
+            since, until = max(low, closed_before), min(shape.end(low), latest + 1)
             accepted, alone, tallies = windows.setdefault(view.bounded_in(low), OpenWindow()).tables
             row = out.added.setdefault(low, JournalRow(0, [], []))
+            held_by, own_of, add_user, add_item = accepted.get, alone.get, row.users.append, row.items.append
             enters = everybody if participation is None else participation.enters(low, number)
-        held = accepted.get(user)
-        own = alone.get(item)
-        if held is None:
-            if misplaced is not None and misplaced(user):
-                out.refused.append((name, "wrong_partition"))
-                continue
-            if enters is not everybody and not enters(user, time):
-                out.refused.append((name, REFUSED))
-                continue
-        elif own is not None and own[0] in held:
-            out.refused.append((name, "duplicate"))
-            continue
-        elif len(held) >= limit:
-            out.refused.append((name, "clipped"))
+        held, own, reason = held_by(user), own_of(item), ""
+        if own is None and domain is not None and item not in domain:
+            reason = UNLISTED
+        elif held is not None:
+            reason = "duplicate" if own is not None and own[0] in held else "clipped" if len(held) >= limit else ""
+        elif misplaced is not None and misplaced(user):
+            reason = "wrong_partition"
+        elif enters is not everybody and not enters(user, time):
+            reason = REFUSED
+        if reason:
+            out.refused.append((name, reason))
             continue
         if own is None:
             own = alone[item] = (len(tallies),)
             tallies.append(0)
         accepted[user] = own if held is None else held + own
         tallies[own[0]] += 1
-        row.users.append(user)
-        row.items.append(item)
+        add_user(user)
+        add_item(item)
     clock_ms = max([clock_ms, *(min(time, now_ms) for _, time in watermarks)])
     return Bounded(clock_ms, {start: row for start, row in out.added.items() if row.users}, out.refused)
+
+
+def trimmed(row: JournalRow, window: OpenWindow, listed: Container[str], limit: int) -> JournalRow:
+    """Return a journal row without the candidates that are off a list, and those that are too many of their user.
+
+    Args:
+        row: the next row of a window, as it was accepted or as an earlier trimming left it.
+        window: what the rows before it have left; what is left of this one is added.
+        listed: the keys that count.
+        limit: most items of a user that are left, the first in order of arrival.
+    """
+    window.take_out(zip(row.users, row.items, strict=True))
+    left = JournalRow(row.last_offset, [], [], row.unlisted, row.clipped)
+    held = {user: len(window.accepted.get(user, ())) for user in row.users}
+    for user, item in zip(row.users, row.items, strict=True):
+        if item not in listed:
+            left.unlisted += 1
+        elif held[user] >= limit:
+            left.clipped += 1
+        else:
+            held[user] += 1
+            left.users.append(user)
+            left.items.append(item)
+    window.add(left)
+    return left

@@ -21,8 +21,11 @@ from stream_dp.windows.encoding import ENTRIES_BYTES, cut, encode, text, window_
 from stream_dp.windows.views import CountedView, view_of
 
 MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
-REPEATS = ("duplicate", "clipped", "participation")
-"""Reasons that depend on what the user contributed before. How often they occur tells something of open windows."""
+UNLISTED = "unlisted"
+"""Why a contribution is refused whose key is not on the view's list; counted as `events_unknown`."""
+REPEATS = ("duplicate", "clipped", "participation", UNLISTED)
+"""Reasons that depend on the item or on what the user contributed before. How often they occur tells something of open
+windows."""
 
 MOST_MISSING = 8
 """Number of gaps of a partition that are stored one by one."""
@@ -86,8 +89,6 @@ class ViewMark(msgspec.Struct, array_like=True):
     """Number of windows that were handed on."""
     counted: int = 0
     """Number of their contributions."""
-    unknown: int = 0
-    """Number of these whose keys are outside the view's list."""
     refused: dict[str, int] = {}
     """Number of events that were refused, by reason."""
     repeats: dict[str, int] = {}
@@ -101,6 +102,8 @@ class ViewMark(msgspec.Struct, array_like=True):
     are refused as lost. From the first start to, and without, a time."""
     gap: tuple[int, int] | None = None
     """With an event clock, an interval as in `lost` that the next watermark which moves the clock makes shorter."""
+    trimmed_ms: int = -(1 << 62)
+    """Start of the first window whose journal may have more of a user than is handed on."""
 
     @classmethod
     def new(cls, view: CountedView, opens_ms: int, closed_ms: int) -> Self:
@@ -214,7 +217,6 @@ class Marker(SourceProgress, array_like=True, kw_only=True):
             view = view_of(name)
             yield from refusals(mark.shown, view)
             yield Increment("events_counted", mark.counted, (("view", view),))
-            yield Increment("events_unknown", mark.unknown, (("view", view),))
             yield Increment("windows_closed", mark.closed, (("view", view),))
 
 
@@ -241,7 +243,10 @@ def take_watermarks(of: Marker | SourcePartition, watermarks: Iterable[tuple[int
 def refusals(refused: Mapping[str, int], view: str) -> Iterator[Increment]:
     """Events that were refused, by reason; for every view where none is named."""
     for reason, amount in refused.items():
-        yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
+        if reason == UNLISTED:
+            yield Increment("events_unknown", amount, (("view", view),))
+        else:
+            yield Increment("events_refused", amount, (("reason", reason), ("view", view)))
 
 
 def rekey_key(source: str) -> bytes:
@@ -256,6 +261,10 @@ class JournalRow(msgspec.Struct, array_like=True):
     """That of the chunk: as long as it is behind the marker's, no row of the chunk counts."""
     users: list[bytes]
     items: list[str]
+    unlisted: int = 0
+    """Number of candidates that were left out, since they are on no list."""
+    clipped: int = 0
+    """The same, since their users had enough that are."""
 
     def encoded(self) -> Iterator[bytes]:
         """The row as bytes; as several rows, in order, if it is too large for one."""

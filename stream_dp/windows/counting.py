@@ -11,22 +11,25 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 
 from stream_dp.errors import ConfigError
-from stream_dp.windows.bounding import Admission, bound_chunk
+from stream_dp.windows.bounding import Admission, bound_chunk, trimmed
 from stream_dp.windows.count_rows import (
     JOURNAL,
     MARKER,
     REPEATS,
+    UNLISTED,
     JournalRow,
     Marker,
     SourcePartition,
     SourcePartitionClock,
     ViewMark,
     journal_key,
+    refusals,
     take_watermarks,
 )
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step, Warn
@@ -46,7 +49,7 @@ from stream_dp.windows.encoding import (
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
-from stream_dp.windows.merging import Partial, drop_except, outside, parts_of
+from stream_dp.windows.merging import Partial, drop_except, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
 from stream_dp.windows.participation import Participation, drop_others
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
@@ -152,8 +155,8 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if counting the next chunk may have to read or write a window on disk, or to look users up there."""
-        if any(state.view.participation is not None for state in self._counting):
+        """True if the next chunk may need a window or users on disk, or close a window whose users are looked at."""
+        if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
         windows = (window for state in self._views for window in state.windows.values())
         half = self._memory.most_bytes // 2
@@ -289,7 +292,8 @@ class PartitionCounter:
             self._move(state, now_ms)
             refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
             counted = sum(len(row.users) for row in bound.added.values())
-            yield Increment("events_counted", counted, (("view", state.view.view),))
+            if state.view.list_at is None:
+                yield Increment("events_counted", counted, (("view", state.view.view),))
             settled: dict[int, list[JournalRow]] = {}
             for start, row in bound.added.items():
                 row.last_offset = last
@@ -400,7 +404,7 @@ class PartitionCounter:
         for (reason, view), amount in sorted(tally.items()):
             total = marks[view].refused if view else self._marker.refused
             total[reason] = total.get(reason, 0) + amount
-            yield Increment("events_refused", amount, (("reason", reason), ("view", view_of(view))))
+            yield from refusals({reason: amount}, view_of(view))
         if letters:
             yield Send([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
 
@@ -427,49 +431,88 @@ class PartitionCounter:
             for state in closed:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
-                unknown = mark.unknown
                 starts = view.windows.starts(mark.open_from_ms, stop)
+                if view.list_at is not None and mark.trimmed_ms < stop:
+                    yield from self._trim(state, view.list_at(mark.closed_ms), stop)
                 partials = (message for start in starts for message in self._partials(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
                 mark.hand_on(stop, state.forget(stop), len(starts))
                 yield Commit([self._marker_row()])
                 yield Increment("windows_closed", len(starts), (("view", view.view),))
-                if view.domain is not None:
-                    yield Increment("events_unknown", mark.unknown - unknown, (("view", view.view),))
             yield from self._purge(closed)
             yield from self._forget_entered(closed)
             if any(state.is_over for state in closed):
                 self._choose()
+
+    def _trim(self, state: ViewState, listed: Container[str], stop_ms: int) -> Iterator[Effect]:
+        """Leave of each user's candidates in closed windows the first `items_per_user` that are on a list.
+
+        That is stored before anything is handed on, so what is handed on follows from the journal, whatever crashes. A
+        trimming that was cut short is done again, maybe with another list: that leaves of a user what both lists have.
+        """
+        view, mark, windows, counted = state.view, state.mark, dict[int, OpenWindow](), 0
+        left_out = Counter[str]()
+        rows = (
+            (start, key, self._rows.get(key) or b"")
+            for start in view.windows.starts(max(mark.open_from_ms, mark.trimmed_ms), stop_ms)
+            for key in (journal_key(view.name, start, sequence) for sequence in range(state.rows[start]))
+        )
+        for some in cut(rows, lambda row: row_size(row[1:]), MESSAGE_BYTES):
+            changed: list[Row] = []
+            for start, key, value in some:
+                if start not in windows:
+                    state.windows[start].drop()  # it is in the journal
+                    state.windows[start] = windows[start] = OpenWindow()
+                row = trimmed(decode(JournalRow, value), windows[start], listed, view.items_per_user)
+                windows[start].settle([row], self._memory)
+                changed.append((key, encode(row)))
+                counted += len(row.users)
+                left_out.update({UNLISTED: row.unlisted, "clipped": row.clipped})
+            yield Commit(changed)
+        mark.refused = dict(Counter(mark.refused) + left_out)
+        mark.trimmed_ms = stop_ms
+        yield Commit([self._marker_row()])
+        yield Increment("events_counted", counted, (("view", view.view),))
+        yield from refusals(left_out, view.view)
 
     def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
         view, mark = state.view, state.mark
         if is_lost(mark, start):
             yield from map(self._outlet, lost_partials(view, start, self._partition, mark))
             return
-        for bucket, table in enumerate(self._tables(state, start)):
-            mark.counted += sum(table.values())
-            mark.unknown += outside(view.domain, table) if view.domain is not None else 0
+        window = state.windows.get(start, OpenWindow())
+        users = window.by_degree(self._journal(view.name, start)) if view.groups_users else {}
+        mark.counted += sum(degree * number for degree, number in users.items())
+        for bucket, table in enumerate(self._tables(view, window, start, users)):
+            mark.counted += 0 if view.groups_users else sum(table.values())
             parts = parts_of(table)
             for part, counts in enumerate(parts):
                 partial = Partial(view.name, start, bucket, self._partition, mark.closed_ms, part, len(parts), counts)
                 yield self._outlet(partial)
 
-    def _tables(self, state: ViewState, start: int) -> Iterable[dict[str, int]]:
+    def _tables(
+        self, view: CountedView, window: OpenWindow, start: int, users: Mapping[int, int]
+    ) -> Iterable[dict[str, int]]:
         """The counts of every bucket of a window; in each, items stand in the order of the journal."""
-        view, window = state.view, state.windows.get(start, OpenWindow())
-        if window.spill_store is not None or view.bounds is not None:
-            return tables_of(lambda: self._journal(view.name, start), view.buckets, self._memory.most_bytes)
+        if not view.degrees and (window.spill_store is not None or view.bounds is not None):
+            return tables_of(lambda: self._amounts(view, window, start), view.buckets, self._memory.most_bytes)
         tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
-        for item, count in window.counts():
-            tables[bucket_of(item, view.buckets)][item] = count
+        named = ((view.degrees[degree - 1], number) for degree, number in sorted(users.items()))
+        for item, count in named if view.degrees else window.counts(view.weights):
+            table = tables[bucket_of(item, view.buckets)]
+            table[item] = table.get(item, 0) + count
         return tables
 
-    def _journal(self, view: str, start: int) -> Iterator[str]:
-        """The items of a window as they were accepted."""
+    def _amounts(self, view: CountedView, window: OpenWindow, start: int) -> Iterator[tuple[str, int]]:
+        """The items of a window as they were accepted, and what each adds to its count."""
+        for row in self._journal(view.name, start):
+            weights = (view.weights[held - 1] for held in window.held(row.users)) if view.weights else repeat(1)
+            yield from zip(row.items, weights, strict=False)
+
+    def _journal(self, view: str, start: int) -> Iterator[JournalRow]:
         prefix = window_key(JOURNAL, view, start)
-        for _, value in self._rows.scan(prefix, after(prefix)):
-            yield from decode(JournalRow, value).items
+        return (decode(JournalRow, value) for _, value in self._rows.scan(prefix, after(prefix)))
 
     def _purge(self, states: Sequence[ViewState]) -> Iterator[Effect]:
         """Delete the journals of windows that were handed on, of all views at once; once more after a crash."""

@@ -11,7 +11,7 @@ to a window and changes nobody else's contributions, and the sensitivity is the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from sys import getsizeof
@@ -95,9 +95,35 @@ class OpenWindow:
             accepted[user] = own if held is None else held + own
             tallies[own[0]] += 1
 
-    def counts(self) -> Iterator[tuple[str, int]]:
-        """Items and how many users have them, in the order in which they were first accepted; not in a spill store."""
-        return zip(self.alone, self.tallies, strict=True)
+    def counts(self, weights: Sequence[int] = ()) -> Iterator[tuple[str, int]]:
+        """Items and how many users have them, in the order in which they were first accepted; not in a spill store.
+
+        Args:
+            weights: what a user with 1, 2, ... items counts for each of them; empty: 1.
+        """
+        tallies = [0] * len(self.tallies) if weights else self.tallies
+        for numbers in self.accepted.values() if weights else ():
+            weight = weights[len(numbers) - 1]
+            for number in numbers:
+                tallies[number] += weight
+        return zip(self.alone, tallies, strict=True)
+
+    def held(self, users: Sequence[bytes]) -> list[int]:
+        """Return how many items each of some users has."""
+        if self.spill_store is None:
+            return [len(self.accepted[user]) for user in users]
+        return [int.from_bytes(count or b"") for count in self.spill_store.get([_USER + user for user in users])]
+
+    def by_degree(self, journal: Iterable[JournalRow]) -> Mapping[int, int]:
+        """Return how many users have 1, 2, ... items.
+
+        Args:
+            journal: the rows of the window; read if it is in a spill store.
+        """
+        if self.spill_store is None:
+            return Counter(map(len, self.accepted.values()))
+        found = Counter(degree for row in journal for degree in self.held(row.users))
+        return {degree: times // degree for degree, times in found.items()}  # each of a user's items says it once
 
     # -- the bound ------------------------------------------------------------------------------------------
 
@@ -168,11 +194,11 @@ def _pair(user: bytes, item: str) -> bytes:
     return _PAIR + len(user).to_bytes(2) + user + item.encode()
 
 
-def tables_of(read: Callable[[], Iterable[str]], buckets: int, most: int) -> Iterator[dict[str, int]]:
+def tables_of(read: Callable[[], Iterable[tuple[str, int]]], buckets: int, most: int) -> Iterator[dict[str, int]]:
     """Count items bucket by bucket, in as many passes over them as it takes to count a few buckets at a time.
 
     Args:
-        read: reads every item once for each user who has it, the same in the same order each time.
+        read: reads every item once for each user who has it, and what that adds, the same in the same order each time.
         buckets: number of buckets.
         most: bytes that a pass may take in memory, estimated from above; a bucket that needs more is counted alone.
 
@@ -184,15 +210,15 @@ def tables_of(read: Callable[[], Iterable[str]], buckets: int, most: int) -> Ite
         width = min(width, buckets - first)
         tables: list[dict[str, int]] = [{} for _ in range(width)]
         sizes, size = [0] * width, 0
-        for item in read():
+        for item, amount in read():
             at = bucket_of(item, buckets) - first
             if not 0 <= at < width:
                 continue
             table = tables[at]
             if item in table:
-                table[item] += 1
+                table[item] += amount
                 continue
-            table[item] = 1
+            table[item] = amount
             taken = ITEM_BYTES + getsizeof(item)
             sizes[at] += taken
             size += taken

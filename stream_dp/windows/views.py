@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from stream_dp.errors import ParameterError
 from stream_dp.windows.shapes.shape import Interval, Shape
 
+CANDIDATES = 4
+"""Times `items_per_user`: items that are accepted of a user where the list may change until the window closes."""
 HANDED_ON_AT_ONCE = 32
 """Windows whose partial counts are handed on in one go when many close together."""
 
@@ -91,7 +94,10 @@ class CountedView:
     """Filter of a bucket's exact counts: what the release needs; the rest is not sent on."""
     retention_ms: int
     domain: Container[str] | None = None
-    """The keys that can be needed, where that is settled before a window is sealed; None: any."""
+    """The keys that are counted, where that is settled before a window is sealed; None: any."""
+    list_at: Callable[[int], Container[str]] | None = None
+    """The list, where it may change, for a window that closed at a time. More items are accepted, and the first
+    `items_per_user` of a user that are on it are handed on. None: what is accepted is handed on."""
     bounds: Shape | None = None
     """Longer intervals, each of whole windows, in which `items_per_user` holds; None: it holds in every window."""
     item: str = ""
@@ -104,6 +110,24 @@ class CountedView:
     """Where the first definition of the view began, if that is another one."""
     participation: ParticipationBound | None = None
     """Bound on the windows of a period that a user is counted in; None: there is none."""
+    weights: Sequence[int] = ()
+    """By the number of a user's items in a window, from 1 on, what the user adds to each of them; empty: 1."""
+    degrees: Sequence[str] = ()
+    """The one key that a user with 1, 2, ... items in a window adds 1 to, in place of the items; empty: none."""
+
+    def __post_init__(self) -> None:
+        """Refuse to group the items of users by window where they are bounded over several.
+
+        Raises:
+            ParameterError: a user's first window of several may depend on how many items the user has in later ones.
+        """
+        if self.groups_users and self.bounds is not None:
+            raise ParameterError("items of a user are bounded over several windows and cannot be grouped in each")
+
+    @property
+    def groups_users(self) -> bool:
+        """True if what a user adds to a count depends on how many items they have in the window."""
+        return bool(self.weights or self.degrees)
 
     @property
     def view(self) -> str:
@@ -137,6 +161,11 @@ class CountedView:
         """Return True if a window that starts at a time is its own."""
         return self.first_ms <= start_ms and (self.until_ms is None or start_ms < self.until_ms)
 
+    @property
+    def most_accepted(self) -> int:
+        """Most distinct items that are accepted of a user in a window."""
+        return self.items_per_user if self.list_at is None else CANDIDATES * self.items_per_user
+
     def accepts_like(self, other: CountedView) -> bool:
         """Return True if the same contributions of the same records are accepted by it as by another one."""
         return self._accepts == other._accepts
@@ -145,7 +174,16 @@ class CountedView:
     def _accepts(self) -> tuple[object, ...]:
         # Who is counted in how many windows is known of one definition alone: none goes on with another's.
         own = self.name if self.participation else ""
-        return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists, own
+        return (
+            self.windows,
+            self.bounds,
+            self.items_per_user,
+            self.most_accepted,
+            self.item,
+            self.has_lists,
+            self.domain,
+            own,
+        )
 
     def unit(self, start_ms: int, tiling: Shape) -> Interval:
         """Return what a user enters with a contribution to a window: that window, or what is bounded together with it.

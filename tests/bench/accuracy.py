@@ -34,15 +34,8 @@ from stream_dp.exact.rationals import decimal_down
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.lossless.levels import minimum_count, threshold_for
 from stream_dp.lossless.truncated import TruncatedLaplace
-from stream_dp.operations.what_if import (
-    EventColumns,
-    Floats,
-    Ints,
-    WindowCounts,
-    count_windows,
-    reaching,
-    shown_at_least,
-)
+from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, count_windows
+from stream_dp.operations.shown_keys import Floats, chances_on_list, reaching, shown_at_least
 from stream_dp.windows.durations import DAY_MS, format_time
 from tests.bench.events import read_baskets
 from tests.bench.figures import show
@@ -89,7 +82,7 @@ class Columns(EventColumns):
         """The items by their numbers."""
         return [str(number) for number in range(1 + int(self._stream.items.max()))]
 
-    def arrays(self) -> tuple[Ints, Ints, Ints]:
+    def arrays(self, view: str) -> tuple[Ints, Ints, Ints]:
         """Users, times and items."""
         return self._stream.users, self._stream.times, self._stream.items
 
@@ -266,9 +259,8 @@ def of_lists(stream: Stream, items: int) -> Figure:
     of_rare, of_each = rare.counted, stream.counted
     some = np.flatnonzero(of_rare.bounded(plan["found"]))
     chance = shown_at_least(of_rare.bounded(plan["found"])[some], reaching(plan["found"].levels[-1]), showing.least[-1])
-    on_list = np.zeros((parts + 1, 1 + int(stream.items.max())))
-    on_list[of_rare.window[some] + 1, of_rare.item[some]] = chance
-    listed_with = on_list[of_each.window // each, of_each.item]
+    kept = 1, plan["found"].window.retention_ms
+    listed_with, _ = chances_on_list((of_rare, some, chance), of_rare.closes_ms, kept, of_each)
     reaches, counts = reaching(plan["counted"].levels[-1]), of_each.bounded(plan["counted"])
 
     def at_least(_counts: Ints, number: Any) -> Floats:

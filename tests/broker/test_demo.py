@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,8 @@ pytestmark = pytest.mark.broker
 WINDOWS = 14
 UNLOCKED = 12
 TUNED = "2013-07-16"
+NEWCOMERS_SECONDS = 180
+"""From the command to the page with data, of the demo, at most."""
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -165,7 +168,10 @@ def test_demo_releases_a_year_and_sharpens_it_on_kafka(kafka: str, program: Prog
 
 
 @pytest.mark.slow
-def test_interrupted_demo_stops_its_worker_and_its_page(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_newcomer_sees_data_in_three_minutes_and_an_interrupted_demo_stops_its_worker_and_its_page(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-m", "stream_dp.cli", "demo"],
         env=environment,
@@ -176,6 +182,10 @@ def test_interrupted_demo_stops_its_worker_and_its_page(environment: dict[str, s
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no other thread runs)
     ) as running:
         assert running.stdout is not None
+        page = next(found[1] for line in running.stdout if (found := re.search(r"Look at (\S+) while it runs", line)))
+        while not has_data(page):
+            assert time.monotonic() - begun < NEWCOMERS_SECONDS, "no data on the page"
+            time.sleep(0.2)
         assert any("2013: public" in line for line in running.stdout), "nothing was released"
         (folder,) = (tmp_path / "demo").iterdir()
         pids = [process_of(command, folder / "flights.yaml") for command in ("worker", "serve")]
@@ -184,6 +194,13 @@ def test_interrupted_demo_stops_its_worker_and_its_page(environment: dict[str, s
         assert running.wait(timeout=WITHIN_SECONDS) == 130
     assert said[-1] == "Stopped."
     assert not any(carries(pid, str(folder / "flights.yaml")) for pid in pids)
+
+
+def has_data(page: str) -> bool:
+    """Whether a page of the demo has a window of destinations."""
+    with suppress(OSError), urlopen(f"{page}v1/views/destinations/windows") as answer:
+        return bool(json.load(answer)["windows"])
+    return False
 
 
 def process_of(command: str, file: Path) -> int:

@@ -48,18 +48,5 @@ def empty_page(browser: Any) -> Iterator[Callable[..., Page]]:
     assert not faults
 
 
-def serious_faults(page: Page) -> list[str]:
-    """Return what axe calls a serious or critical fault on a page as it is, each with where."""
-    base = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")
-    page.evaluate(base.AXE_SCRIPT)
-    found = page.evaluate("axe.run(document, {preload: false, resultTypes: ['violations']})")["violations"]
-    return [
-        f"{one['id']}: {node['html'][:120]} {node['any'][:1] and node['any'][0]['message']}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
-
-
 def _is_fault(text: str) -> bool:
     return "Content Security" in text or "violates" in text

@@ -12,13 +12,14 @@ import pytest
 
 from stream_dp.control.editions import next_record
 from stream_dp.gateway.tokens import revoke_token
+from stream_dp.gateway.web import STATIC
 from stream_dp.operations.settings import tuned
 from stream_dp.runtime.embedded import MemoryClient
 from stream_dp.runtime.kafka.control_topic import post, read_history
-from tests.browser import air
-from tests.browser.conftest import PATIENCE_MS, serious_faults
-from tests.browser.gateway_double import STATIC
+from tests.browser import air, checks
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.served_console import Served, served
+from tests.browser.states import opened
 
 pytestmark = pytest.mark.browser
 STANDARD = '[id="tune-levels.standard.epsilon"]'
@@ -304,7 +305,6 @@ def test_a_grant_is_weighed_agreed_to_and_another_is_taken_back(visit: Open, con
     page.wait_for_selector('[aria-label="Take back: public sees standard"]', state="detached")
 
 
-@pytest.mark.slow
 def test_interrupted_and_mended(visit: Open, console: Served) -> None:
     page = visit(console)
     page.wait_for_selector("#live:not(.off) >> text=Live")
@@ -333,18 +333,35 @@ def test_token_unknown_and_revoked(visit: Open, console: Served) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [320, 390])
-def test_no_sideways_scrolling_on_narrow_screens(visit: Open, console: Served, width: int) -> None:
+@pytest.mark.parametrize(("width", "size"), [(320, 100), (390, 100), (1280, 200), (640, 200)])
+def test_nothing_is_cut_on_narrow_screens_and_in_large_text(
+    visit: Open, console: Served, width: int, size: int
+) -> None:
     page = visit(console, viewport={"width": width, "height": 700}, color_scheme="dark")
-    for summary in page.query_selector_all("summary"):
-        summary.click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("size => { document.documentElement.style.fontSize = `${size}%`; }", size)
+    opened(page)
+    page.wait_for_timeout(250)
+    assert (checks.too_wide(page), checks.cut_off(page)) == ([], [])
     move(page, STANDARD, -1)
     settled(page)
     page.click("#show-plan")
     assert (
         page.evaluate("document.querySelector('#plan').scrollWidth - document.querySelector('#plan').clientWidth") <= 0
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_tabs_get_to_every_control(visit: Open, console: Served, width: int) -> None:
+    page = visit(console, viewport={"width": width, "height": 900})
+    page.wait_for_selector("#curve-table")
+    opened(page)
+    assert checks.unreached(page) == []
+    move(page, STANDARD, -1)
+    settled(page)
+    page.click("#show-plan")
+    page.wait_for_selector("#plan[open]")
+    assert checks.unreached(page, "#plan") == []
 
 
 @pytest.mark.slow
@@ -357,7 +374,12 @@ def test_every_button_and_field_has_a_name_and_keys_reach_the_plan(visit: Open, 
     assert nameless == []
     move(page, STANDARD, -1)
     settled(page)
-    assert "A day costs" in page.inner_text("#say")
+    said = page.inner_text("#say")
+    assert "A day costs" in said
+    move(page, "#tune-items_per_user", 1)
+    settled(page)
+    page.wait_for_function("said => document.getElementById('say').textContent !== said", arg=said)
+    assert page.locator("#say p").count() == 1, "the newest answer takes the place of the one before"
     page.focus("#show-plan")
     page.keyboard.press("Enter")
     page.wait_for_selector("#plan[open]")
@@ -366,31 +388,34 @@ def test_every_button_and_field_has_a_name_and_keys_reach_the_plan(visit: Open, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_axe_finds_no_serious_fault(visit: Open, console: Served, theme: str) -> None:
-    page = visit(console, color_scheme=theme)
+def test_axe_finds_nothing(visit: Open, console: Served, theme: str, width: int) -> None:
+    options = {"color_scheme": theme, "viewport": {"width": width, "height": 900}, "reduced_motion": "reduce"}
+    page = visit(console, **options)
     page.wait_for_selector("#curve-table")
-    for summary in page.query_selector_all("summary"):
-        summary.click()
-    assert not serious_faults(page)
+    opened(page)
+    assert checks.faults(page) == []
     held: list[Any] = []
     page.route("**/v1/plan", lambda route: held.append(route))  # noqa: PLW0108 - playwright wants a function
     move(page, STANDARD, -1)
     until(page, lambda: len(held) == 1)
     assert "stale" in (page.get_attribute("#tiles", "class") or "")
-    assert not serious_faults(page)
+    assert checks.faults(page) == []
     held[0].continue_()
     settled(page)
     page.click("#show-plan")
-    assert not serious_faults(page)
+    assert checks.faults(page) == []
     page.keyboard.press("Escape")
     page.context.set_offline(True)
     console.end_streams()
     page.wait_for_selector("#banner .bar")
-    assert not serious_faults(page)
+    assert checks.faults(page) == []
     page.context.set_offline(False)
-    page = visit(console, "sdpo_wrong", wait="text=This token is not known", color_scheme=theme)
-    assert not serious_faults(page)
+    page = visit(console, "sdpo_wrong", wait="text=This token is not known", **options)
+    assert checks.faults(page) == []
+    page = visit(console, console.looker, wait="#part-now .todo", **options)
+    assert checks.faults(page) == []
 
 
 def test_the_page_has_no_inline_code() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -26,6 +27,7 @@ class OneLevel:
         dependent: the fields of the kind's own that may depend on the data.
         moved: how many counts a user with one item moves.
         keys: what showing the keys of a window costs.
+        each: what a user with one item adds to its count.
     """
 
     kind: str
@@ -33,6 +35,11 @@ class OneLevel:
     dependent: str
     moved: int = 1
     keys: Cost = Cost.ZERO
+    each: int = 1
+
+    def of(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """The exact counts where so many users have each item, and no other."""
+        return {item: self.each * count for item, count in counts.items()}
 
     def text(self, budget: str = "400") -> str:
         """The configuration of a shop with this view alone."""
@@ -63,6 +70,7 @@ ONE_LEVEL = {
         "items",
         keys=Cost(Fraction(0), Fraction(1, 100)),
     ),
+    "keys": OneLevel("keys", '    delta: "1/100"\n', "items", keys=Cost(Fraction(0), Fraction(1, 100)), each=840),
     "lookup": OneLevel("lookup", "    rows: 101\n    key_bytes: 8\n", "table", moved=2),
     "pure_topk": OneLevel("pure_topk", "    k: 2\n    key_bytes: 8\n", "items"),
 }

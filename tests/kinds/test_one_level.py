@@ -51,7 +51,7 @@ def released(desk: Desk, start: int = 0, audience: str = "public") -> Release:
 def test_every_kind_has_a_case() -> None:
     kinds = {case.kind for case in ONE_LEVEL.values()}
     strict = {case.kind for name, case in ONE_LEVEL.items() if name == f"{case.kind} strict"}
-    assert CASES.keys() | kinds == KINDS.keys()
+    assert CASES.keys() | kinds | {"bounds"} == KINDS.keys(), "bounds, which counts users, is in unit/kinds/test_bounds"
     assert CASES.keys() & kinds == strict == {"catalogue", "histogram"}
 
 
@@ -80,8 +80,9 @@ def test_what_cannot_be_planned_well_is_refused(name: str, old: str, new: str, w
 def test_what_the_noise_leaves_is_near_the_counts() -> None:
     """The chance that this fails is below 2^-20 each, were the keyed bits drawn anew."""
     desks = {name: Desk(case.plan()) for name, case in ONE_LEVEL.items()}
-    for desk in desks.values():
-        desk.give(VIEW, 0, COUNTS)
+    for name, desk in desks.items():
+        desk.give(VIEW, 0, ONE_LEVEL[name].of(COUNTS))
+    assert [entry.item for entry in released(desks["keys"]).items] == ["cart", "home"]
     top = released(desks["pure_topk"])
     assert isinstance(top, PureTopKRelease)
     assert [entry.item for entry in top.items] == ["home", "cart"]
@@ -124,7 +125,7 @@ def test_nothing_but_the_mechanism_depends_on_the_data(case: OneLevel) -> None:
     shapes, stored, seen = [], [], []
     for counts in (COUNTS, *OTHERS):
         desk = Desk(case.plan(), entropy=system_entropy)
-        desk.give(VIEW, 0, counts)
+        desk.give(VIEW, 0, case.of(counts))
         fields = json.loads(encode(released(desk)))
         seen.append(str(fields.pop(case.dependent)))
         shapes.append(fields)
@@ -138,7 +139,7 @@ def test_the_order_in_which_keys_came_is_forgotten(case: OneLevel) -> None:
     found = []
     for counts in (COUNTS, dict(reversed(list(COUNTS.items())))):
         desk = Desk(case.plan())
-        desk.give(VIEW, 0, counts)
+        desk.give(VIEW, 0, case.of(counts))
         found.append(encode(released(desk)))
     assert found[0] == found[1]
 
@@ -146,8 +147,8 @@ def test_the_order_in_which_keys_came_is_forgotten(case: OneLevel) -> None:
 def scenario(case: OneLevel, cuts: Sequence[int] = (), back: int = 0) -> Desk:
     """Two windows; noise from the operating system, so a window drawn twice would show."""
     desk = Desk(case.plan(), entropy=system_entropy, cuts=cuts, back=back)
-    desk.give(VIEW, 0, COUNTS)
-    desk.give(VIEW, SECOND, OTHERS[-1])
+    desk.give(VIEW, 0, case.of(COUNTS))
+    desk.give(VIEW, SECOND, case.of(OTHERS[-1]))
     return desk
 
 
@@ -173,7 +174,7 @@ def test_a_cut_at_every_effect_changes_nothing_that_was_shown(case: OneLevel, st
 
 def test_both_audiences_get_one_draw_and_it_is_paid_once(case: OneLevel) -> None:
     desk = Desk(case.plan(), entropy=system_entropy)
-    desk.give(VIEW, 0, COUNTS)
+    desk.give(VIEW, 0, case.of(COUNTS))
     public, staff = (json.loads(encode(released(desk, audience=name))) for name in ("public", "staff"))
     assert public[case.dependent] == staff[case.dependent]
     assert desk.ledger(view=VIEW).spent == Cost(Fraction(2), case.keys.delta) == desk.plan.views[VIEW].cost(0)
@@ -181,12 +182,13 @@ def test_both_audiences_get_one_draw_and_it_is_paid_once(case: OneLevel) -> None
 
 def test_a_window_that_cannot_be_paid_for_is_refused(case: OneLevel) -> None:
     desk = Desk(case.plan("3"))
-    desk.give(VIEW, 0, COUNTS)
-    desk.give(VIEW, SECOND, COUNTS)
+    desk.give(VIEW, 0, case.of(COUNTS))
+    desk.give(VIEW, SECOND, case.of(COUNTS))
     assert isinstance(desk.records(VIEW, "staff")[-1], Refusal)
     desk.auditor.settled()
 
 
+@pytest.mark.parametrize("case", sorted(ONE_LEVEL.keys() - {"keys"}), indirect=True)
 def test_a_user_with_more_items_gets_more_noise_for_the_same_epsilon(case: OneLevel) -> None:
     """The ratio of the noise, to the power of what one user moves, is at most e^epsilon, and close to it."""
     for items in (1, 3):
@@ -212,7 +214,7 @@ def test_check_explains_the_kind(case: OneLevel, tmp_path: Path) -> None:
 def test_records_fit_the_schema_of_their_kind_and_of_no_other(case: OneLevel) -> None:
     desk = Desk(case.plan())
     for start, counts in enumerate((COUNTS, *OTHERS)):
-        desk.give(VIEW, start * SECOND, counts)
+        desk.give(VIEW, start * SECOND, case.of(counts))
     for record in desk.records(VIEW, "public"):
         data = json.loads(encode(record))
         assert decode(encode(record)) == record

@@ -21,6 +21,7 @@ from stream_dp.gateway.boards import Board
 from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.records.codec import encode_parts
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.embedded import MemoryLog
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
 from tests.support.serving import WITHIN_SECONDS, World, ready, status
 
@@ -331,3 +332,37 @@ async def test_what_is_no_request_is_refused_and_others_are_served(world: World,
             assert (await reader.read()).startswith(b"HTTP/1.1 400")
         writer.close()
         assert await status(session, "/livez") == 200
+
+
+# -- of other audiences ---------------------------------------------------------------------------------------------
+
+
+async def test_no_byte_of_an_open_stream_depends_on_what_others_get_meanwhile(
+    visits: Plan, tmp_path: Path, release: Make, refusal: Make
+) -> None:
+    """Two worlds with the same records for the public and others for the rest: the frames are the same, and as many."""
+    staff = [release({"home": 70 + day}, audience="staff", level=1, day=day) for day in range(7)]
+    theirs = [[one, refusal(audience="staff", day=day, revision=2)] for day, one in enumerate(staff)]
+    worlds = []
+    for number, others in enumerate(([[]] * 7, theirs)):
+        world = World(visits, tmp_path / f"{number}.tokens", MemoryLog(clock_ms=lambda: 1_700_000_000_000))
+        for audience in ("public", "staff"):
+            world.log.create(world.topic(audience), 1)
+            world.log.ids[world.topic(audience)] = f"{audience:x<32}".encode().hex()[:32]
+        world.publish(release({"home": 50}), most=1 << 19)
+        world.publish(*others[0], audience="staff")
+        async with world.serving() as session:
+            await ready(session)
+            async with session.get("/v1/events?after=pages.7075626c-0") as answer, asyncio.timeout(WITHIN_SECONDS):
+                frames = [await answer.content.readuntil(b"\n\n")]
+                for day in range(1, 6):
+                    world.publish(*others[day], audience="staff")
+                    await asyncio.sleep(0.05)
+                    world.publish(release({"home": 50 + day}, day=day), most=1 << 19)
+                    frames.append(await answer.content.readuntil(b"\n\n"))
+                world.publish(*others[6], audience="staff")
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(answer.content.readany(), 0.3)
+        worlds.append(frames)
+    assert [frame.partition(b"\n")[0] for frame in worlds[0]] == [b"retry: 3000", *[b"event: release"] * 5]
+    assert worlds[0] == worlds[1]

@@ -20,7 +20,8 @@ def blocks(kind: str) -> list[str]:
 
 def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     """The median number of keys depends on the noise."""
-    (text,), (make, plan, ask, replay), (planned, asked, replayed) = blocks("yaml"), blocks("sh"), blocks("")
+    (text,), (make, plan, ask, init, split, replay) = blocks("yaml"), blocks("sh")
+    planned, asked, offered, divided, replayed = blocks("")
     (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if key != "STREAM_DP_BROKER"}
     environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
@@ -35,6 +36,8 @@ def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     assert run(make) == []
     assert run(plan) == planned.splitlines()
     assert run(ask) == asked.splitlines()
+    assert run(init)[0] == " ".join(offered.splitlines())
+    assert run(split) == divided.splitlines()
     for line in ("epsilon: 2}", "items_per_user: 5  # a guess", 'size: "2w"'):
         assert line in (tmp_path / "new.yaml").read_text(encoding="utf-8")
     found = [re.sub(r" +[\d.]+  epsilon", " KEYS  epsilon", line) for line in run(replay)]

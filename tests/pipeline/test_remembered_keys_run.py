@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.testing import Application, Event, Watermark
+from tests.pipeline.test_replay import assert_alike, replayed
 from tests.support.given import there
 from tests.support.views import only_view, start_of
 
@@ -31,11 +33,14 @@ def minute(start: int, at: int) -> list[Event | Watermark]:
 async def is_read(app: Application, keys: set[str]) -> bool:
     """Whether the worker has read this list."""
     view = only_view(app)
-    return set(there(app.worker)._lists._lists.newest(view.name)[view.kind.topics[0]].keys) == keys
+    return set(there(app.worker).lists._lists.newest(view.name)[view.kind.topics[0]].keys) == keys
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["one worker", "a new worker for every window"])
-async def test_keys_are_new_once_then_known_and_leave_by_their_counts(launch: Launch, replaced: bool) -> None:
+async def test_keys_are_new_once_then_known_and_leave_by_their_counts(
+    launch: Launch, tmp_path: Path, replaced: bool
+) -> None:
+    """A replay of the same events remembers the same keys, and publishes the same bytes."""
     app = await launch(REMEMBER)
     view = only_view(app)
     start = start_of(view)
@@ -69,3 +74,7 @@ async def test_keys_are_new_once_then_known_and_leave_by_their_counts(launch: La
         assert isinstance(other, HistogramRelease)
         of_public = next(one for one in found if one.window == other.window)
         assert other.catalogue == of_public.catalogue, "one list of a window, whoever reads it"
+    if app.plan.broker.is_embedded:
+        events = [one for at in range(WINDOWS) for one in minute(start, at) if isinstance(one, Event)]
+        rows = sorted(events, key=lambda one: one.time_ms)
+        await assert_alike(app, await replayed(app, tmp_path, rows, start + WINDOWS * MINUTE + 10_000))

@@ -273,6 +273,8 @@ class ViewOracle:
         starts = [start for start in self.starts_of(time) if not self.closed(start)]
         if not starts:
             return "late"
+        if self.view.domain is not None and item not in self.view.domain:
+            return "unlisted"
         if misplaced:
             return "wrong_partition"
         reasons = [self._take_in(start, user, item, time) for start in starts]
@@ -385,13 +387,16 @@ class Oracle:
         found: Totals = {("events_consumed", ()): len(entries)}
         found["watermarks_read", ()] = sum(not entry.value and bool(entry.headers) for entry in entries)
         for (reason, name), amount in self.tally().items():
-            found["events_refused", (("reason", reason), ("view", name))] = amount
+            of_view = ("view", name)
+            if reason == "unlisted":
+                found["events_unknown", (of_view,)] = amount
+            else:
+                found["events_refused", (("reason", reason), of_view)] = amount
         for one in self.views:
             label, starts = (("view", one.view.name),), one.closed_windows()
             items = [item for (start, _), held in one.held.items() if start in starts for item in held]
             found["windows_closed", label] = len(starts)
             found["events_counted", label] = len(items)
-            found["events_unknown", label] = sum(item not in (one.view.domain or items) for item in items)
         return {key: amount for key, amount in found.items() if amount}
 
     def letters(self) -> Counter[tuple[int, str, str]]:
@@ -399,7 +404,7 @@ class Oracle:
         views = [one.view.name for one in self.views]
         noted: dict[tuple[int, str], list[str]] = {}
         for offset, reason, name in self.refused:
-            if reason not in ("duplicate", "clipped", "participation"):
+            if reason not in ("duplicate", "clipped", "participation", "unlisted"):
                 noted.setdefault((offset, reason), []).extend([name] if name else views)
         return Counter((*place, "+".join(names)) for place, names in noted.items())
 

@@ -60,6 +60,7 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
     entered: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
     refused: Counter[str] = Counter()
     clock = start_ms
+    domain = None if view.kind.topics else view.kind.domain({})
 
     def take(user: str, item: str, time_ms: int) -> str | None:
         """Count a contribution, or say why not."""
@@ -72,6 +73,8 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
             items = had[window.charged(start).start_ms, user]
             if window.clock == "event" and window.shape.end(start) + window.grace_ms <= clock:
                 reasons.add("late")
+            elif domain is not None and item not in domain:
+                reasons.add("unlisted")
             elif item in items:
                 reasons.add("duplicate")
             elif items and len(items) == view.items_per_user:
@@ -83,7 +86,8 @@ def count_script(view: ViewPlan, start_ms: int, script: Script, *, now_ms: int |
                 counts[start][item] += 1
                 reasons.add(None)
         # Taken in a window; else why it was not, the heaviest reason of one that took events first.
-        return next(one for one in (None, "participation", "clipped", "duplicate", "late") if one in reasons)
+        heaviest = (None, "unlisted", "participation", "clipped", "duplicate", "late")
+        return next(one for one in heaviest if one in reasons)
 
     def enters(user: str, start: int, time_ms: int) -> bool:
         """Let a user enter what is charged together with a window, if they may."""

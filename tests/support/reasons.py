@@ -21,6 +21,9 @@ def _reasons() -> frozenset[str]:
                 found |= {value for value in values if isinstance(value, str) and value}
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "malformed":
                 found.add(ast.literal_eval(node.value))
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "reason":
+                constants = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+                found |= {value for value in constants if isinstance(value, str) and value}
     assert views.__file__ is not None
     tree = ast.parse(Path(views.__file__).read_text())
     (judge,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "out_of_time"]

@@ -73,7 +73,7 @@ def minimum_counts(view: ViewPlan) -> tuple[int, ...]:
 
 def found(table: SealedTable) -> tuple[bool, int]:
     """What the selection of a sealed top-k came to: whether it is complete, and its draws."""
-    complete, draws = msgspec.msgpack.decode(table.payload)
+    complete, draws, *_ = msgspec.msgpack.decode(table.payload)
     return complete, draws
 
 

@@ -34,8 +34,17 @@ export async function send(method, path, body) {
   return answer.status === 204 ? null : answer.json();
 }
 
-export const signIn = token => ask('/v1/session', {method: 'POST', headers: json, body: JSON.stringify({token})});
-export const signOut = () => ask('/v1/session', {method: 'DELETE', headers: json});
+// Scripts cannot see the cookie, so what this browser did is noted; the note holds no token.
+const NOTE = 'stream-dp signed in';
+export const signedIn = () => localStorage.getItem(NOTE) !== null;
+export async function signIn(token) {
+  await ask('/v1/session', {method: 'POST', headers: json, body: JSON.stringify({token})});
+  localStorage.setItem(NOTE, '');
+}
+export function signOut() {
+  localStorage.removeItem(NOTE);
+  return ask('/v1/session', {method: 'DELETE', headers: json});
+}
 
 // Positions by view, of the form "view.topic-offset~view.topic-offset".
 export class Positions {

@@ -1,5 +1,5 @@
 // The readers' page: what is open, what came, and the drawing of it.
-import {file, get, Positions, signOut, Stream, windowsOf} from './api.js';
+import {file, get, Positions, signedIn, signOut, Stream, windowsOf} from './api.js';
 import {button, byId, card, h, muted} from './dom.js';
 import {Board, edges, fromAnswer} from './model.js';
 import * as part from './parts.js';
@@ -7,7 +7,7 @@ import {oneKey} from './series.js';
 import {again, askForToken, say, shell, swap} from './shell.js';
 import {clock, day, iso, moment, num, short, span} from './words.js';
 
-const PAGE = 60, MOST_PAGES = 20;
+const PAGE = 60, MOST_PAGES = 20, LOOK_MS = 15000, READ_MS = 1000;
 const state = {views: [], audiences: [], audience: null, view: null, window: null, item: null, smooth: false, all: false, comparing: null,
   moved: null, down: null, stale: false, absent: false};
 let boards = new Map(), positions = new Positions(), stream = null;
@@ -65,7 +65,6 @@ async function change(audience) {
   boards = new Map();
   positions = new Positions();
   for (const view of mine()) positions.take(view.position, view.view);
-  byId('say').textContent = '';
   if (mine().length) stream = new Stream(audience, positions, heard);
 }
 
@@ -97,6 +96,7 @@ async function start(known = []) {
     const added = known.length > 0 && audiences.find(name => !known.includes(name));
     if (added) history.replaceState(null, '', `#/${encodeURIComponent(added)}`);
     await route();
+    if (!state.views.length) setTimeout(() => state.views.length || byId('token') || start(), LOOK_MS);
   } catch (problem) {
     failed(problem);
   }
@@ -106,7 +106,7 @@ function failed(problem) {
   if (problem.status === 401) return token(state.views.length ? 'unknown' : '');
   if (problem.status === 404 || problem.status === 410) return nothing();
   const again = Date.now() + (problem.retry ?? 5) * 1000;
-  state.down ??= {since: Date.now(), again, starting: problem.type === 'starting'};
+  state.down = {since: state.down?.since ?? Date.now(), again, type: problem.type};
   draw();
   setTimeout(() => start(), again - Date.now());
 }
@@ -125,6 +125,7 @@ const heard = {
     if (first) say(`Live updates stopped at ${clock(when.since)}.`);
   },
   views(views, stale) {
+    if (views.some(({view}) => !positions.byView.has(view))) return start(); // one that is new: the stream does not have it
     Object.assign(state, {views: views.map(titled), stale});
     frame();
     sidebar();
@@ -132,7 +133,7 @@ const heard = {
   ended: reason => token(reason),
   reset() {
     say('The releases were read again.');
-    start();
+    setTimeout(() => start(), READ_MS);
   },
   async event(name, data) {
     if (data.href) data = (await get(data.href)).body;
@@ -154,10 +155,9 @@ const heard = {
 // What came, in the live region; and where the bars come from, if one looks at the window.
 function told(name, one, old) {
   const {title} = mine().find(view => view.view === name) ?? {title: name};
-  if (one.before && old?.release) {
+  if (one.before && one.state === 'sharper') {
     say(`${title}: more precise now, ±${num(one.release.noise_interval_95)} instead of ±${num(one.before.half)}.`);
-    const newestId = boards.get(name).windows.at(-1).id;
-    if (name === state.view && one.id === (state.window ?? newestId)) state.moved = new Map(old.rows.map(row => [row.item, row.interval]));
+    if (old && name === state.view && one.id === (state.window ?? boards.get(name).windows.at(-1).id)) state.moved = new Map(old.rows.map(row => [row.item, row.interval]));
   } else if (one.refusal && one.release) say(`${title}: a more precise version of ${span(one)} was refused. Nothing was taken back.`);
   else say(`${title}: ${one.state === 'lost' ? 'lost' : one.state === 'refused' ? 'refused' : 'new'}, ${span(one)}.`);
 }
@@ -174,7 +174,9 @@ function side() {
   const says = view => {
     if (!view.newest) return 'no window yet';
     const until = `to ${day(end(view.newest) - 1)}`;
-    return view.noise_interval_95 === null || view.noise_interval_95 === undefined ? `${until}, not released` : `${until}, each count ±${num(view.noise_interval_95)}`;
+    const half = view.noise_interval_95 ?? null;
+    if (half === null) return `${until}, not released`;
+    return ['keys', 'pure_topk'].includes(view.kind) ? until : `${until}, each count ±${num(half)}`; // it is not so of keys that were chosen by their noise
   };
   return h('nav', {class: 'side', id: 'views', 'aria-label': 'Views'}, h('ul', {}, mine().map(view => h('li', {},
     h('a', {href: address({view: view.view}), 'aria-current': view.view === state.view ? 'page' : null}, view.title, h('small', {}, says(view)))))));
@@ -195,13 +197,14 @@ function frame() {
   swap('audiences', (audiences.length > 1 ? audiences.map(name => h('a', {
     href: `#/${encodeURIComponent(name)}`,
     'aria-current': name === state.audience ? 'page' : null}, name)) : audiences.map(name => h('span', {class: 'muted'}, `for ${name}`))));
-  byId('live').className = `live ${down ? 'off' : ''}`;
-  swap('live', (state.views.length || down ? [h('i', {'aria-hidden': 'true'}), down ? 'Interrupted' : 'Live'] : []));
-  byId('tokens').textContent = audiences.some(name => name !== 'public') ? 'Sign out' : 'Use a token';
-  const text = down?.starting ? ['The gateway is starting.', 'It reads what is there.']
-    : down ? [`Live updates stopped at ${clock(down.since)}.`, 'What you see came until then; nothing of it is wrong.']
-      : stale ? ['Kafka does not answer the gateway.', 'What you see came until then; nothing of it is wrong.'] : null;
-  swap('banner', (text ? [h('div', {class: 'bar', role: 'status'}, h('strong', {}, text[0]), h('span', {}, text[1]),
+  byId('live').className = `live ${down || stale ? 'off' : ''}`;
+  swap('live', (state.views.length || down ? [h('i', {'aria-hidden': 'true'}), down || stale ? 'Interrupted' : 'Live'] : []));
+  byId('tokens').textContent = signedIn() ? 'Sign out' : 'Use a token';
+  const seen = state.views.length > 0 && 'What you see came until then; nothing of it is wrong.';
+  const text = down?.type === 'starting' ? ['The gateway is starting.', 'It reads what is there.']
+    : stale || down?.type === 'broker_silent' ? ['Kafka does not answer the gateway.', seen]
+      : down ? [seen ? `Live updates stopped at ${clock(down.since)}.` : 'The gateway does not answer.', seen] : null;
+  swap('banner', (text ? [h('div', {class: 'bar', role: 'status'}, h('strong', {}, text[0]), text[1] && h('span', {}, text[1]),
     down && again(down), down && button('Try now', () => (stream && !stream.closed ? stream.again() : start()), {id: 'try'}))] : []));
 }
 
@@ -226,7 +229,7 @@ function draw() {
 
 function main(view) {
   if (state.absent) return absent();
-  if (!state.views.length) return state.down ? muted('Nothing has come yet.') : card('Nothing to read yet', h('p', {}, 'There is no view for you yet. It will appear here.'));
+  if (!state.views.length) return state.down ? muted('Nothing has come yet.') : [h('h1', {}, 'Nothing to read yet'), muted('There is no view for you yet. It will appear here.')];
   if (!view) return absent();
   const {windows, loaded, next} = board();
   if (!loaded) return [h('h1', {}, view.title), muted('Loading ...')];
@@ -241,10 +244,10 @@ function page(view, windows, at, next) {
   const item = known.has(state.item) ? state.item : one.rows[0]?.item ?? [...known][0];
   const how = {item, unit: view.unit, go, all: state.all, moved: state.moved, smooth: state.smooth, windows}, {release} = one;
   const loss = release && part.loss(one, (type, ending) => save(one, type, ending));
-  const shown = release && (!one.rows.length ? part.empty(one) : release.kind === 'gap' ? part.leads(one, how) : part.bars(one, how));
+  const shown = release && (!one.rows.length ? part.empty(one) : release.kind === 'gap' ? part.leads(one, how) : release.kind === 'keys' ? part.names(one, how) : part.bars(one, how));
   return [part.head(view, one), at === windows.length - 1 && due(view), part.strip(windows, at, {go, more: next && (() => load(true))}),
     h('div', {class: 'two'},
-      h('div', {}, shown, one.refusal && part.refusal(one, how), release?.minimum_count !== undefined && one.rows.length > 0 && part.hidden(one),
+      h('div', {}, shown, one.refusal && part.refusal(one, how), (release?.minimum_count ?? release?.rank) !== undefined && one.rows.length > 0 && part.hidden(one),
         release && part.changed(windows, one, view.unit), one.rows.length < 9 && loss),
       h('div', {}, item !== undefined && oneKey(windows, one, how), one.rows.length >= 9 && loss)),
     state.audiences.length > 1 && (state.comparing ? part.compare(state.comparing, view.unit) : button('Compare with my other audiences', () => comparison(one), {id: 'compare'}))];
@@ -263,7 +266,7 @@ function dueBehind({next_due: text, record}, one) {
 }
 
 const first = view => [h('h1', {}, view.title), view.record && h('p', {class: 'lead-in'}, part.counted(view, view.kind, view.record.ledger.population)), card('No window yet', h('p', {}, 'The first window has not ended yet, or it is not released yet. It will appear here.'), due(view))];
-const absent = () => card('Nothing at this address', h('p', {}, 'There is nothing here that you may read. Choose a view, or use a token.'), h('p', {}, h('a', {href: '#/'}, 'To the views')));
+const absent = () => [h('h1', {}, 'Nothing at this address'), card(null, h('p', {}, 'There is nothing here that you may read. Choose a view, or use a token.'), h('p', {}, h('a', {href: '#/'}, 'To the views')))];
 function nothing() {
   state.views = state.views.filter(view => view !== current());
   state.absent = true;

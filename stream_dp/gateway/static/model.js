@@ -21,12 +21,13 @@ export function fromAnswer(data) {
 // Whether counts decide if the key is shown: not where it stands on a list.
 export const byCount = (release, entry) => release.minimum_count !== undefined && (!release.catalogue || entry.new === true);
 
-// The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known.
+// The 95 % interval of a shown key. `open`: noise alone may have shown it, only the upper end is known. `bare`: it has no count.
 export function interval(release, entry, ends) {
-  const half = release.noise_interval_95, {count} = entry;
-  const open = byCount(release, entry) && count < release.two_sided_from;
-  const [low, high] = ends ?? [open ? 1 : count - half, count + half];
-  const none = !open && !byCount(release, entry) && count + half <= 0;
+  if (entry.count === undefined) return {low: null, high: null, open: true, none: false, bare: true};
+  const half = release.noise_interval_95, {count} = entry, chosen = byCount(release, entry);
+  const open = (chosen || release.rank !== undefined) && count < release.two_sided_from;
+  const [low, high] = ends ?? [open ? Number(chosen) : count - half, count + half];
+  const none = !open && !chosen && count + half <= 0;
   return {low: Math.max(0, low), high: Math.max(0, high), open, none};
 }
 
@@ -41,7 +42,7 @@ function before(release, data) {
 function state({release, refusal}) {
   if (!release) return refusal?.reason === 'lost' ? 'lost' : 'refused';
   if (refusal) return 'sharper_refused';
-  if (!release.items.length) return 'empty';
+  if (!release.items.length && release.kind !== 'lookup') return 'empty';
   return release.revision > 1 ? 'sharper' : 'released';
 }
 
@@ -98,6 +99,7 @@ export function allOverlap(rows) {
 
 // Post-processing: how much wider than at 95 % one of `m` intervals is, so that all `m` hold together at 95 %.
 const wider = m => Math.log(m / 0.05) / Math.log(20);
+const whole = release => release.rank === undefined;
 const single = release => (release.panes ?? 1) === 1 && (release.blocks ?? 1) === 1;
 
 // Post-processing: changes between two windows that are larger than the noise of both, all keys together at 95 %.
@@ -111,7 +113,7 @@ export function changes(earlier, later) {
   return {keys: kept.length, found};
 }
 
-export const comparable = (a, b) => a.release && b.release && a.edition === b.edition && single(a.release) && single(b.release);
+export const comparable = (a, b) => a.release && b.release && a.edition === b.edition && single(a.release) && single(b.release) && whole(a.release) && whole(b.release);
 
 // Post-processing: ranks that a key of a public list may have, all keys together at 95 %.
 export function ranks(one, item) {
@@ -151,7 +153,7 @@ const LAWS = {'discrete laplace': laplace, 'truncated discrete laplace': laplace
 // Post-processing: 20 equally likely places of the true number. Of keys that were chosen by their noise there are none.
 export function places(release, count) {
   const {noise} = release, law = LAWS[noise?.distribution];
-  if (!law || !single(release) || release.within_95 || count < (noise.largest_count ? 1 : 0)) return null;
+  if (!law || !single(release) || !whole(release) || release.within_95 || count < (noise.largest_count ? 1 : 0)) return null;
   const far = Array.from({length: 10}, (_, k) => law(noise, k));
   return [...far.map(by => count - by), ...far.reverse().map(by => count + by)];
 }

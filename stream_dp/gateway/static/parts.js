@@ -12,6 +12,8 @@ const SAYS = {
   catalogue: unit => `How many ${unit} had each key of a public list.`,
   pure_topk: unit => `The keys that most ${unit} had, and how many. Keys with small counts are hidden.`,
   lookup: unit => `A table that says for every key how many ${unit} had it. It lists no keys: name some to follow them.`,
+  keys: unit => `Which keys enough ${unit} had, without counts.`,
+  bounds: unit => `How many ${unit} had 1, 2, ... keys.`,
   running: unit => `How many ${unit} had each key of a public list since the window began.`,
 };
 export const STATES = {
@@ -25,6 +27,9 @@ export function counted({unit, record}, kind, population) {
   return h('span', {class: 'muted'}, SAYS[kind]?.(unit) ?? '', item, whom);
 }
 
+// How far counts are from the true ones. Of keys that were chosen by their noise that is known for all of them together only.
+const precision = ({within_95: all, noise_interval_95: half}) => (all === undefined ? `each count ±${num(half)}` : `all counts together ±${num(all)}`);
+
 export function head(view, one) {
   const {release, before} = one, record = release ?? one.refusal, half = release?.noise_interval_95;
   const chip = (text, tone = '') => h('span', {class: `chip ${tone}`}, text);
@@ -32,7 +37,7 @@ export function head(view, one) {
     h('p', {class: 'lead-in'}, h('strong', {}, span(one)), ` (${record.kind === 'running' ? 'the first ' : ''}${length(one)}). `,
       counted(view, record.kind, record.ledger.population)),
     h('div', {class: 'chips'},
-      release && chip(`Each count ±${num(half)}, 95 % sure`),
+      release && release.kind !== 'keys' && chip(`${precision(release)[0].toUpperCase()}${precision(release).slice(1)}, 95 % sure`),
       before && chip(`More precise than before: ±${num(half)}, was ±${num(before.half)}`, 'good'),
       one.state === 'sharper_refused' && chip('A more precise version was refused', 'bad'),
       one.state === 'refused' && chip('× Refused', 'bad'), one.state === 'lost' && chip('! Lost', 'bad'),
@@ -82,7 +87,7 @@ function scale(one) {
 }
 
 export function bars(one, {item, unit, all, go, moved}) {
-  const {release, before} = one, limit = shownFrom(release), {most, pc} = scale(one), grid = ticks(0, most);
+  const {release, before} = one, limit = shownFrom(release), {most, pc} = scale(one), grid = ticks(0, most, most < 1e4 ? 5 : 3);
   const rows = all ? one.rows : one.rows.slice(0, 16), wrong = missed(one), ranked = release.kind === 'topk' && release.selection !== 'fixed-threshold';
   const legend = [['', 'interval now'], before && ['old', `before, ±${num(before.half)}`],
     one.rows.some(row => row.interval.open) && ['fade', 'noise alone may have shown it'], limit !== undefined && one.rows.some(row => byCount(release, row)) && ['hid', 'keys here are hidden']];
@@ -96,20 +101,26 @@ export function bars(one, {item, unit, all, go, moved}) {
         lane(row, {old, pc, limit: byCount(release, row) ? limit : undefined, grid, from: moved?.get(row.item)}),
         h('div', {class: 'range'}, words(row.interval), row.new && ', new', h('span', {class: 'sr'}, ` ${unit}`, old && `; before: ${words(old)}`)));
     }), h('li', {class: 'axis', 'aria-hidden': 'true'}, h('div'), h('div', {class: 'lane'},
-      grid.map((t, k) => h('span', {class: k === 0 && 'first', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
+      grid.map((t, k) => h('span', {class: k === 0 ? 'first' : t > 0.9 * most && 'last', css: {left: pc(t)}}, num(t)))), h('div', {class: 'muted'}, unit))),
     wrong.length > 0 && h('p', {class: 'note warn'}, h('strong', {}, list(wrong)), ': The earlier interval missed. About 1 of 20 does; the new one replaces it.'),
     muted(order(one)),
+    rows.filter(row => row.left_out_95).map(row => muted(`A bound at the end of bin ${row.item} leaves out ${row.left_out_95.join(' to ')} % of the keys of all.`)),
     one.rows.length > rows.length && button(`Show ${one.rows.length - rows.length} more`, () => go({all: true}), {id: 'more'}),
     release.kind === 'topk' && !release.complete && h('p', {class: 'note'}, `The list ended after ${release.items.length} of ${release.k}: the next ones are too close to tell apart.`),
+    release.paid !== undefined && h('p', {class: 'note'}, `The rest of the privacy budget paid for the first ${release.paid} of ${release.k} keys.`),
     release.kind === 'running' && muted('These are totals since the window began. A total may be lower than the one before: each has noise of its own.'));
 }
 
+export const names = (one, {item, go}) => card(`Keys, without counts: ${one.rows.length}`, h('ul', {}, one.rows.map((row, k) => h('li', {class: row.item === item && 'chosen'},
+  button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)})))));
+
 function order({release, rows}) {
+  if (release.kind === 'bounds') return null;
   if (release.kind === 'subset' || release.selection === 'fixed-threshold') return 'These keys are in no order.';
   if (allOverlap(rows)) return 'All intervals overlap: the order says nothing.';
   const overlap = 'Bars that overlap may be in another order.';
   if (release.kind === 'topk') return `The order is that of the selection. ${overlap}`;
-  return release.kind === 'histogram' ? `${overlap} Each interval is for its key alone: the key on top is there partly because of its noise.` : overlap;
+  return release.kind === 'histogram' || release.rank !== undefined ? `${overlap} Each interval is for its key alone: the key on top is there partly because of its noise.` : overlap;
 }
 
 export function leads(one, {unit, item, go, moved}) {
@@ -118,7 +129,7 @@ export function leads(one, {unit, item, go, moved}) {
     const sure = Math.min(99, Math.floor((1 - Number(row.wrong_at_most)) * 100 + 1e-9)), old = one.before?.intervals.get(row.item);
     const [tone, verdict] = sure >= 95 ? ['', 'settled'] : sure >= 80 ? ['mid', 'likely'] : ['low', 'not settled'];
     const next = one.rows[k + 1], claim = ['', ' is first', 'These two are the two largest'][k + 1] ?? `These ${k + 1} are the ${k + 1} largest`;
-    const margin = Math.floor(Number(row.margin_95 ?? 0));
+    const margin = Math.floor(Number(row.margin_95?.decimal ?? 0));
     return h('li', {class: row.item === item && 'chosen'}, h('div', {class: 'rank'}, tone === 'low' ? `${row.rank}?` : row.rank), h('div', {},
       h('div', {class: 'who'}, button(row.item, () => go({item: row.item, focus: `row-${k}`}), {id: `row-${k}`, 'aria-pressed': String(row.item === item)}),
         h('span', {}, `${words(row.interval)} ${unit}`, old && h('span', {class: 'sr'}, `; before: ${words(old)}`))),
@@ -147,20 +158,21 @@ export function empty({release}) {
       'That does not mean that there was nothing.'), limit !== undefined && limits(release));
 }
 
-const limits = ({kind, k, catalogue: known, minimum_count: least, noise_interval_95: half}) => kind === 'pure_topk' ? h('p', {},
+const limits = ({kind, k, rank, catalogue: known, minimum_count: least, noise_interval_95: half}) => rank !== undefined ? h('p', {},
+  `Only the ${rank} keys with the largest noisy counts are shown. No other key had a larger one.`) : kind === 'pure_topk' ? h('p', {},
   `At most ${k} keys are shown, those with the largest counts, from ${num(least)} on. `
   + 'In 95 % of the windows no key that nobody has is shown.') : h('p', {},
   `${known?.keys ? `The ${num(known.keys)} keys that were known before are always shown, and any other` : 'A key is shown'} from ${num(least)} on. `
   + `One with ${num(least + half)} or more would be shown, 97 % sure; `
   + `one with fewer than ${num(Math.max(1, least - half))} would be hidden, 97 % sure.`);
 
-export const hidden = one => card('What is hidden', limits(one.release), muted('How many keys are below is not known to anybody who reads this.'));
+export const hidden = one => card('What is hidden', limits(one.release), one.release.minimum_count !== undefined && muted('How many keys are below is not known to anybody who reads this.'));
 
 export function refusal(one, {windows, go}) {
   const {refusal: why, release} = one, {ledger, requested} = why, period = {start: ledger.period.start_ms, end: ledger.period.end_ms};
   const lost = why.reason === 'lost', at = windows.indexOf(one), released = w => w.release;
   const near = [[windows.slice(0, at).reverse().find(released), 'Before it'], [windows.slice(at + 1).find(released), 'After it']];
-  const kept = release && h('p', {}, h('strong', {}, 'Nothing was taken back. '), `What you see stays as it is: level ${release.level.name}, each count ±${num(release.noise_interval_95)}.`);
+  const kept = release && h('p', {}, h('strong', {}, 'Nothing was taken back. '), `What you see stays as it is: level ${release.level.name}, ${precision(release)}.`);
   return card(release ? 'A more precise version was refused' : lost ? 'This window was lost' : 'This window was refused',
     lost ? h('p', {}, 'Counts were lost by a failure of the system; they will not come back.')
       : h('p', {}, `The privacy budget of “${ledger.population}” for ${span(period)} does not cover it. It asked for ${epsilon(requested, ledger.zcdp)}. `
@@ -199,7 +211,7 @@ export function compare(all, unit) {
   const rows = [...new Set(all.flatMap(({one}) => one?.rows.slice(0, 12).map(row => row.item) ?? []))].slice(0, 16);
   const most = Math.max(4, ...all.flatMap(({one}) => one?.rows.map(row => row.interval.high) ?? [])) * 1.02, pc = v => `${v / most * 100}%`;
   return card('The same window for your audiences', h('div', {class: 'compare'}, all.map(({audience, one}) => h('section', {},
-    h('h3', {}, audience), muted(one?.release ? `Level ${one.release.level.name}, each count ±${num(one.release.noise_interval_95)}` : one ? STATES[one.state][1] : 'nothing for this window'),
+    h('h3', {}, audience), muted(one?.release ? `Level ${one.release.level.name}, ${precision(one.release)}` : one ? STATES[one.state][1] : 'nothing for this window'),
     one?.release && h('ul', {class: 'bars'}, rows.map(item => {
       const row = one.byItem.get(item);
       return h('li', {}, h('div', {class: 'name'}, item), row ? lane(row, {pc}) : h('div', {class: 'lane'}), h('div', {class: 'range'}, row ? `${words(row.interval)}` : 'not shown'));

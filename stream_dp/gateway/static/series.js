@@ -5,7 +5,7 @@ import {places, ranks, smoothed} from './model.js';
 import {day, num, ordinal, span, words} from './words.js';
 
 // Why a window has no interval of a key, in words.
-const without = w => w.release ? (w.release.kind === 'histogram' ? 'hidden' : 'not in the list') : w.state;
+const without = w => w.release ? (w.release.rank !== undefined ? 'not among the first' : ['histogram', 'keys'].includes(w.release.kind) ? 'hidden' : 'not in the list') : w.state;
 
 export function oneKey(windows, one, {item, unit, smooth, go}) {
   const running = one?.release?.kind === 'running';
@@ -51,7 +51,7 @@ function where(one, item) {
 }
 
 function rankOf(one, item, unit) {
-  if (one?.release?.kind !== 'catalogue' || !one.byItem.has(item) || one.rows.length < 2) return null;
+  if (one?.release?.kind !== 'catalogue' || one.release.rank !== undefined || !one.byItem.has(item) || one.rows.length < 2) return null;
   const [best, worst] = ranks(one, item), m = one.rows.length;
   const text = best === worst ? `It is ${ordinal(best)} of ${m}.` : `It may be anything from ${ordinal(best)} to ${ordinal(worst)} of ${m} by number of ${unit}.`;
   return h('p', {class: 'note post'}, h('b', {}, 'Calculated here. '), `${text} 95 % sure for all keys together.`);
@@ -112,7 +112,7 @@ function chart(box, points, smooth) {
       return [a - margin, b + margin];
     }}},
     axes: [{stroke: ink, grid: {show: false}, ticks: {stroke: line}, font, space: 64, ...(hours ? {} : {values: dates})},
-      {stroke: ink, grid: {stroke: line}, ticks: {show: false}, size: 52, font, values: (_, splits) => splits.map(num)}],
+      {stroke: ink, grid: {stroke: line}, ticks: {show: false}, size: (_, texts) => 16 + 7 * Math.max(5, ...(texts ?? []).map(text => text.length)), font, values: (_, splits) => splits.map(num)}],
     series: [{}, quiet, quiet, {...quiet, stroke: color('--plot2'), width: 2, dash: [6, 4]}],
     bands: [{series: [2, 1], fill: color('--band')}],
     hooks: {drawAxes: [u => marks(u, points)]},
@@ -142,6 +142,10 @@ function marks(u, points) {
       const sign = p.window.state === 'refused' ? '×' : p.window.state === 'lost' ? '!' : '▽';
       c.fillStyle = color(sign === '▽' ? '--muted' : '--bad');
       return c.fillText(sign, x, bottom - 6 * r);
+    }
+    if (p.row.interval.bare) {
+      c.fillStyle = color('--plot');
+      return c.fillText('●', x, bottom - 6 * r);
     }
     if (old && few && !old.open) {
       c.strokeStyle = color('--old');

@@ -2,7 +2,16 @@
 import {signIn} from './api.js';
 import {byId, h} from './dom.js';
 
-export const say = text => { byId('say').textContent = text; };
+const SAID_MS = 10000;
+
+// Say something to screen readers. What comes at once is read one after the other; `instead`: this takes the place of what was not read yet.
+export function say(text, instead = false) {
+  if (!text) return;
+  const line = h('p', {}, text);
+  if (instead) byId('say').replaceChildren();
+  byId('say').append(line);
+  setTimeout(() => line.remove(), SAID_MS);
+}
 
 // Nodes are replaced where they differ, so that the focus stays.
 export function swap(id, nodes) {

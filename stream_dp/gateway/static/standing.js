@@ -16,7 +16,7 @@ export const at = ms => (ms === null || ms === undefined ? '' : ms % DAY_MS ? mo
 export function table(label, head, rows) {
   const is = head.map(title => title[0] === '#' && 'num');
   return h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, h('table', {class: 'lines', css: {'min-width': `${head.length * 5}rem`}},
-    h('thead', {}, h('tr', {}, head.map((title, k) => h('th', {scope: 'col', class: is[k]}, title.replace('#', ''))))),
+    h('thead', {}, h('tr', {}, head.map((title, k) => (title ? h('th', {scope: 'col', class: is[k]}, title.replace('#', '')) : h('td'))))),
     h('tbody', {}, rows.map(row => h('tr', {}, row.map((cell, k) => h('td', {class: is[k]}, cell)))))));
 }
 
@@ -97,7 +97,7 @@ export function budget(periods, chosen, choose) {
       tile('Protects', `each of ${one.population}`, `in total ${shown(one.promise)} per period, all views and audiences`)),
     box, h('div', {class: 'legend', 'aria-hidden': 'true'}, h('span', {}, h('i', {class: 'key'}), 'left after each window'),
       is_new && h('span', {}, h('i', {class: 'key steps'}), 'at the present levels, at worst'), is_new && !whole && h('span', {}, h('i', {class: 'key stop'}), 'first window that is not paid')),
-    h('details', {id: `steps-${ledger}`}, h('summary', {}, 'As a table'), table('What is left after each window', ['Windows that end', `#Left of ${ENTRIES[scarce]}`],
+    h('details', {id: `steps-${ledger}`}, h('summary', {}, 'As a table'), table(`Budget ${ledger}: what is left after each window`, ['Windows that end', `#Left of ${ENTRIES[scarce]}`],
       steps.done.slice(1).map(([ms, left]) => [at(ms), `${(100 * left).toFixed(1)} %`]))),
     h('h3', {}, 'By view'), table(`Budget ${ledger} by view`, ['View', '#Spent', '#May still take', ...(is_new ? ['#Windows paid', 'Until'] : [])], Object.entries(affords.views).map(([name, view]) => [
       name, brief(view.spent), brief(view.left, Math.floor), ...(is_new ? [`${num(Math.min(view.windows_afforded, view.windows_to_come))} of ${num(view.windows_to_come)}`,

@@ -203,7 +203,7 @@ export class Tuning {
   show(answer, points = null) {
     this.faults(answer.faults);
     this.answer = answer.faults.length ? null : answer;
-    if (answer.faults.length) return points || say(`This is not possible: ${answer.faults[0].message}`);
+    if (answer.faults.length) return points || say(`This is not possible: ${answer.faults[0].message}`, true);
     const isChange = answer.change.differs.length > 0, names = answer.levels.filter(one => one.noise_interval_95.after !== null).map(one => one.level);
     const level = answer.levels.find(one => one.level === this.level && names.includes(one.level)) ?? answer.levels.find(one => one.audiences.length) ?? answer.levels[0];
     this.tiles(answer, level);
@@ -215,7 +215,7 @@ export class Tuning {
     for (const id of ['meaning', 'tiles']) byId(id).classList.remove('stale');
     const button = byId('show-plan');
     if (button) button.disabled = !isChange;
-    if (isChange && this.spoken !== this.number) say(`Level ${level.level}: each count ±${num(level.noise_interval_95.after)}, was ±${num(level.noise_interval_95.before ?? 0)}. A day costs ${cost(answer.view_day.after)}.`);
+    if (isChange && this.spoken !== this.number) say(`Level ${level.level}: each count ±${num(level.noise_interval_95.after)}, was ±${num(level.noise_interval_95.before ?? 0)}. A day costs ${cost(answer.view_day.after)}.`, true);
     this.spoken = this.number;
   }
 
@@ -299,15 +299,15 @@ const GOES_ON = {true: 'Open windows continue: nothing that is counted or noised
 // A change in words, as `stream-dp apply` prints it.
 function page({settings, differs, views, ledgers, former_editions: former, warnings, reverts}) {
   const shown = new Set(views.flatMap(view => view.settings.map(one => one.path)).concat(ledgers.flatMap(one => one.settings.map(each => each.path))));
-  const rows = pairs => table('What changes', ['What', 'Before → after'], pairs.filter(Boolean));
+  const rows = (of, pairs) => table(`What changes of ${of}`, ['What', 'Before → after'], pairs.filter(Boolean));
   const setting = ({path, before, after, change: kind}) => [path, kind === 'changed' ? `${before ?? 'none'} → ${after ?? 'none'}` : change({path: '', before, after, change: kind}).trim()];
   const noise = n => (n === null ? 'none' : `±${num(n)}`), rest = differs.filter(one => !shown.has(one.path));
   return h('div', {id: 'page'}, views.map(view => [
     h('h3', {}, view.change === 'removed' ? `View ${view.view} ends at ${at(view.at_ms)}` : `View ${view.view}${view.change === 'new' ? ' (new)' : ''}, from the window of ${at(view.at_ms)} on`),
-    rows([...view.settings.map(setting), ['a day costs, at worst', step(view.day_before, view.day_after, cost)], ...view.levels.map(one => [`95 % error of a count, level ${one.level}`, step(one.before, one.after, noise)])]),
+    rows(`view ${view.view}`, [...view.settings.map(setting), ['a day costs, at worst', step(view.day_before, view.day_after, cost)], ...view.levels.map(one => [`95 % error of a count, level ${one.level}`, step(one.before, one.after, noise)])]),
     view.change === 'changed' && h('p', {}, GOES_ON[view.goes_on])]),
-  ledgers.map(one => [h('h3', {}, `Ledger ${one.ledger}`), rows([...one.settings.map(setting), ['a day of all views costs, at worst', step(one.day_before, one.day_after, cost)], ['all views are paid', step(one.lasts_before, one.lasts_after, lasting)]])]),
-  rest.length > 0 && [h('h3', {}, 'In no view'), rows(rest.map(setting))],
+  ledgers.map(one => [h('h3', {}, `Ledger ${one.ledger}`), rows(`ledger ${one.ledger}`, [...one.settings.map(setting), ['a day of all views costs, at worst', step(one.day_before, one.day_after, cost)], ['all views are paid', step(one.lasts_before, one.lasts_after, lasting)]])]),
+  rest.length > 0 && [h('h3', {}, 'In no view'), rows('no view', rest.map(setting))],
   former.length > 0 && [h('h3', {}, 'Earlier windows are published differently'), h('ul', {}, former.map(one => h('li', {},
     `View ${one.view}, edition ${one.edition}, windows from ${at(one.from_ms)}${one.until_ms ? ` until ${at(one.until_ms)}` : ' on'}: ${one.changes.map(each => `${each.what} ${each.before ?? 'none'} → ${each.after ?? 'none'}`).join('; ')}`)))],
   [...reverts, ...warnings].map(text => h('p', {class: 'note warn'}, prose(text))),
@@ -339,7 +339,10 @@ function draw(box, points, marks, label) {
       c.fillStyle = color(ink);
       c.beginPath(); c.arc(left, top, 6 * r, 0, 7); c.fill();
       c.textAlign = isRight ? 'right' : 'left';
-      c.fillText(text, left + (isRight ? -9 : 9) * r, top + (text === 'now' ? 15 : -7) * r);
+      const place = [text, left + (isRight ? -9 : 9) * r, top + (text === 'now' ? 15 : -7) * r];
+      Object.assign(c, {strokeStyle: color('--surface'), lineWidth: 5 * r, lineJoin: 'round'});
+      c.strokeText(...place);  // so that the curve does not run through the word
+      c.fillText(...place);
     }
     c.restore();
   };

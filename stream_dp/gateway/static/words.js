@@ -40,6 +40,7 @@ export const iso = ms => new Date(ms).toISOString().replace('.000Z', 'Z');
 
 // An interval in words. `none`: a count of a list whose interval ends at or below 0.
 export function words(interval) {
+  if (interval.bare) return 'shown';
   if (interval.none) return 'probably none';
   if (interval.open) return `at most ${num(interval.high)}`;
   return `${num(interval.low)} to ${num(interval.high)}`;

@@ -1,7 +1,8 @@
 """Public lists of keys that stand in a topic, or follow from releases in one: read when a worker starts, and followed.
 
 A window is made with the list that the worker which seals it had read when the window closed, by the time of the tick
-that closed it; a worker that began to read later goes by the list that it began with. So one window has one list, and
+that closed it; a worker that began to read later goes by the list that it began with. Windows of panes go by that of
+their first pane, which is stored with it. So one window has one list, and
 which one does not tell how long counting and sealing took. A window that is drawn anew after a crash has shown nothing
 before. A list that cannot be used is not taken: the last one that could be goes on.
 """
@@ -348,6 +349,7 @@ class ListWatch:
         self._lists = lists
         self._client = client
         self._clock_ms = clock_ms
+        self._looking = asyncio.Lock()
         self._unread: set[str] = set()
         """The topics that were gone, or that the broker refused to let read, when they were looked at last."""
         self._warned: dict[str, str] = {}
@@ -359,6 +361,10 @@ class ListWatch:
 
     async def look(self) -> None:
         """Read on; take what has changed for windows that close from now on, or say why not."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         if not self._views:
             return
         try:

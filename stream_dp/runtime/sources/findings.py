@@ -17,10 +17,11 @@ from stream_dp.runtime.factory import event_format, partitioner
 from stream_dp.runtime.sources.diagnosis import ITEM_TYPES, Fields, fits, fitting, form_of_no_avro, most_common_form
 from stream_dp.runtime.sources.sampling import Trial
 from stream_dp.windows.avro import whole
+from stream_dp.windows.count_rows import REPEATS
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_BYTES, MOST_ITEMS, Record
 
-NO_FAULTS = frozenset({"duplicate", "clipped", "participation"})
+NO_FAULTS = frozenset(REPEATS)
 """Reasons that are none of the data: the bounds of a view at work."""
 OF_RECORDS = frozenset({"wrong_partition"})
 """Reasons that views give, and that are the same for every view of a source."""

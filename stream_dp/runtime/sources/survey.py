@@ -182,7 +182,8 @@ async def survey(
                 return count_sample(view.source, [view], sample, known, now_ms, read).views[view.name]
 
             for view, one in product(views, noted):
-                if (one.path, one.reason) == (f"views.{view.name}.items_per_user", "clipped"):
+                is_counted = not (view.kind.weights or view.kind.degrees)
+                if is_counted and (one.path, one.reason) == (f"views.{view.name}.items_per_user", "clipped"):
                     one.message += f". {weighed(plan, view, trial.views[view.name], count)}"
             found.append(
                 SourceSurvey(

@@ -129,6 +129,7 @@ class Worker:
         adoption: the settings that it uses.
         timers: what it does again and again.
         watch: looks at the topics and their owners.
+        lists: follows public lists in topics.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class Worker:
         self.watch = Watch(self.app, plan, settled, client)
         self.host.check_whole = self.watch.check_whole
         self._advice = Advice(plan, self.host.counters, self.host.balances)
-        self._lists = ListWatch(plan, settled.lists, client, self.clock)
+        self.lists = ListWatch(plan, settled.lists, client, self.clock)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(options.tick_seconds)(self.timers.tick)
         self.app.timer(options.tick_seconds)(self.timers.tell_time)
@@ -182,7 +183,7 @@ class Worker:
         self.app.timer(RENEWAL_SECONDS)(self.timers.renew)
         self.app.timer(LOOK_SECONDS)(self.watch.look)
         self.app.timer(ADVICE_SECONDS)(self._advice.look)
-        self.app.timer(options.tick_seconds)(self._lists.look)
+        self.app.timer(options.tick_seconds)(self.lists.look)
         self.app.task()(Publisher(self.app, self.host).run)
         self._joined = False
         self.app.on_partitions_revoked.connect(self._leave)
@@ -211,7 +212,7 @@ class Worker:
         self.timers.forget()
         self.watch.follow(settled)
         self._advice.follow(settled.plan)
-        self._lists.follow(settled.plan)
+        self.lists.follow(settled.plan)
 
     @property
     def counters(self) -> Counters:

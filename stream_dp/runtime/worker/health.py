@@ -154,7 +154,7 @@ COUNTERS = MappingProxyType(
         "events_replayed": CounterHelp("Records that were read again after a restart and had been counted before.", ()),
         "events_counted": CounterHelp("Contributions of events to windows that are closed.", _OF_A_VIEW),
         "events_refused": CounterHelp("Records and events that were not counted.", ("reason", *_OF_A_VIEW)),
-        "events_unknown": CounterHelp("Those of them whose key is on no public list.", _OF_A_VIEW),
+        "events_unknown": CounterHelp("Contributions whose key is not on the view's list.", _OF_A_VIEW),
         "watermarks_read": CounterHelp("Watermark records read from the source topics."),
         "records_missing": CounterHelp("Records of the source topics that were deleted before they were counted."),
         "partials_repeated": CounterHelp("Partial counts that came again after a crash and were passed over.", ()),

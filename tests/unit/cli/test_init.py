@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from stream_dp.accounting import Cost
+from stream_dp.config.explanation import describe
 from stream_dp.config.planner import load_plan
 from stream_dp.config.shares import asked
 from stream_dp.errors import BrokerError
+from stream_dp.kinds.public_lists import ReleaseSettings
 from stream_dp.kinds.sealing import TruncatedLevel
 from stream_dp.operations.events_file import Row
-from stream_dp.operations.first_file import Answers, first_file, guess, topic_rows
+from stream_dp.operations.first_file import Answers, best_pair, first_file, guess, topic_rows
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.windows.durations import format_time
 from tests.support.published import Call
 
 DAY_MS = 86_400_000
@@ -120,6 +124,7 @@ def answers(**changes: object) -> Answers:
         (["--window", "0s"], "views.counts.window.size"),
         (["--period", "abc"], "ledgers.promise.period"),
         (["--window", "3d", "--period", "1w"], "views.counts.window.size"),
+        (["--window", "1w", "--period", "1q"], "weeks do not fill 1q: one would be in two periods. Give 13w"),
         (["--epsilon", "0"], "epsilon '0' is no number above 0"),
         (["--epsilon", "-1"], "epsilon '-1' is no number above 0"),
         (["--epsilon", "much"], "epsilon 'much' is no number above 0"),
@@ -150,7 +155,8 @@ def test_a_wrong_answer_is_named_and_nothing_is_written(orders: Path, call: Call
 )
 def test_windows_of_a_calendar_begin_where_it_says(tmp_path: Path, window: str, period: str, starts: list[str]) -> None:
     first_ms = 1_706_781_600_000  # 2024-02-01T10:00:00Z, a Thursday
-    text, view = first_file(answers(window=window, period=period, epsilon="20", first_ms=first_ms))
+    text, plan = first_file(answers(window=window, period=period, epsilon="20", first_ms=first_ms))
+    view = plan.views["counts"]
     assert re.findall(r"start: (\S+?Z)", text) == starts
     assert view.window.first_ms is not None
     assert view.window.first_ms <= first_ms < view.window.first_ms + 92 * DAY_MS
@@ -179,6 +185,65 @@ def test_names_of_any_kind_are_written_as_they_are(tmp_path: Path) -> None:
     assert (view.source.user_field, view.item_field, view.ledger.population) == ('us"er', "page: #1", "users: all")
 
 
+def test_weeks_of_a_topic_that_has_no_history_begin_with_a_period() -> None:
+    text, plan = first_file(answers(window="1w", epsilon="20"))
+    assert "period: 4w\n    start: 2024-01-01T00:00:00Z\n" in text
+    assert plan.views["counts"].window.first_ms is None
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """16 weeks of loans of 12 books; a reader comes every fourth week, and 35 have a book in a week."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"card {reader * 4 + week % 4},book {reader % 12},{format_time(1_704_067_200_000 + week * 7 * DAY_MS + reader)}"
+        for week in range(16)
+        for reader in range(420)
+    ]
+    file = tmp_path / "loans.csv"
+    file.write_text("\n".join(["card,book,borrowed", *rows]) + "\n", encoding="utf-8")
+    return file
+
+
+def test_two_views_are_written_where_they_show_clearly_more(library: Path, call: Call) -> None:
+    words = ("init", library.name, "--yes", "--window", "1w", "--items-per-user", "1")
+    said = call(*words)
+    assert "One view would show about " in said.out
+    assert "one finds keys, once in 4w, the other counts them every 1w." in said.out
+    plan = load_plan(library.with_name("loans.yaml"), {})
+    assert [view.kind.name for view in plan.views.values()] == ["histogram", "catalogue"]
+    assert [view.share for view in plan.views.values()] == [Fraction(1, 2)] * 2
+    total = sum((asked(view, view.ledger.periods.longest) for view in plan.views.values()), Cost.ZERO)
+    assert total <= plan.views["counts"].ledger.budget
+    assert "counts: " not in call("check", "loans.yaml").out.replace("found and counts: ", ""), "no warning"
+    assert "--grid split=1/4,1/2,3/4 --goal useful" in said.out
+    assert "worker" not in said.out, "past windows have no list"
+    said = call(*words, "--one-view", "--name", "one")
+    assert [*load_plan(library.with_name("one.yaml"), {}).views] == ["counts"]
+    assert "worker one.yaml --backfill" in said.out
+
+
+def test_two_views_are_asked_for_or_written_without_events(
+    library: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ("--population", "readers", "--window", "1w", "--period", "4w", "--epsilon", "1", "--items-per-user", "1")
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n\nloans\nn\n"))
+    said = call("init", library.name, *answers)
+    assert "Write two views?" in said.out
+    assert [*load_plan(library.with_name("loans.yaml"), {}).views] == ["counts"]
+
+
+def test_a_list_of_two_views_is_retained_where_there_is_no_history() -> None:
+    text, plan, why = best_pair(
+        answers(window="1d", epsilon="20"), first_file(answers(window="1d", epsilon="20"))[1], None
+    )
+    assert why == ""
+    found, counts = plan.views.values()
+    assert (found.window.shape.words, counts.kind.made_of) == ("28d", ReleaseSettings("found", "public", 4))
+    assert "retention: 1830d" in text
+    assert not [one for one in describe(plan).warnings if "retained" in one]
+
+
 @pytest.mark.parametrize(("window", "pooled"), [("1d", True), ("4w", False)])
 def test_the_pool_is_taken_where_it_affords_more(tmp_path: Path, window: str, *, pooled: bool) -> None:
     (tmp_path / "shop.yaml").write_text(first_file(answers(window=window))[0], encoding="utf-8")
@@ -202,7 +267,9 @@ def test_one_level_has_the_noise_that_shows_keys_of_the_fewest_users(
     assert [level.name for level in view.levels] == ["detailed"]
     assert isinstance(view.levels[0], TruncatedLevel) == ends == (view.ledger.pool is None)
     assert ("with one level and no pool, truncated-laplace shows keys of fewer users" in text) == ends
-    assert (view.kind.least_shown(0) or 0) < (first_file(answers(window=window))[1].kind.least_shown(-1) or 0)
+    assert (view.kind.least_shown(0) or 0) < (
+        first_file(answers(window=window))[1].views["counts"].kind.least_shown(-1) or 0
+    )
 
 
 def test_the_newest_records_of_a_topic_are_looked_at() -> None:

@@ -205,3 +205,31 @@ def test_without_matplotlib_the_command_says_what_to_install(
 
     assert said.code == 2
     assert "a picture needs matplotlib: pip install 'stream-dp[figures]'" in said.err
+
+
+def test_two_views_are_split_and_both_are_written(words: tuple[str, ...], call: Call, tmp_path: Path) -> None:
+    """The view that counts is meant; it is found by itself, since the other makes its list."""
+    start = "start: 2024-01-01T00:00:00Z, clock: event"
+    both = "source: orders, item: product, items_per_user: 1, share: 1/2, ledger: customers, ladder: steps"
+    text = SHOP.partition("views:")[0].replace("epsilon: 1}", 'share: "1"}').replace("epsilon: 4", "epsilon: 8")
+    text += f"""views:
+  found: {{{both}, kind: histogram, delta: "1e-6", window: {{size: 1w, {start}}}}}
+  counted: {{{both}, kind: catalogue, catalogue: {{from: found, audience: public}}, window: {{size: 1d, {start}}}}}
+"""
+    (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
+
+    said = call(*words, "--grid", "split=1/4,1/2,3/4", "--goal", "useful", "--write", tmp_path / "best.yaml")
+
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert "users in a window of found to be shown half of the time" in " ".join(lines[-2:])
+    rows = [line.replace("*", " ").split() for line in lines if "/4 " in line or "/2 " in line]
+    best = max(rows, key=lambda row: float(row[-1]))[0]
+    assert f"Best: split={best}." in said.out
+    views = load_plan(tmp_path / "best.yaml").views
+    assert (views["found"].share, views["counted"].share) == (Fraction(best), 1 - Fraction(best))
+    assert call(*words, "--view", "found").code == 0
+    assert (
+        "give the view, and the one that its list is made of"
+        in call(*words, "--view", "found", "--grid", "split=1/2").out
+    )

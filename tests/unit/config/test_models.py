@@ -385,8 +385,8 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         ),
         (
             ("kind: topk", "kind: top"),
-            "views.busiest.kind: must be 'catalogue', 'gap', 'histogram', 'lookup', 'pure_topk', 'running', 'subset', "
-            "'topk', not 'top'",
+            "views.busiest.kind: must be 'bounds', 'catalogue', 'gap', 'histogram', 'keys', 'lookup', 'pure_topk', "
+            "'running', 'subset', 'topk', not 'top'",
         ),
     ],
 )

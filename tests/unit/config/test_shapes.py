@@ -115,7 +115,8 @@ def test_kinds_whose_windows_are_no_sums_of_panes_say_why_and_offer_what_they_ca
     )
     shop("size: 4s, step: 2s", kind="histogram")
     listed = ("catalogue: [cart, help, home, rare]", "catalogue: {topic: keys}")
-    assert "its list is in a topic and may be another one in every part" in fault("size: 4s, pane: 1s", listed)
+    shop("size: 4s, pane: 1s", listed)
+    assert "its list may change, and is fixed with the first pane" in fault("size: 4s, step: 2s, pane: 1s", listed)
 
 
 def test_windows_that_cross_the_end_of_a_period_are_neither_asked_for_nor_paid() -> None:

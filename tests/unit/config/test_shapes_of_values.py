@@ -141,6 +141,7 @@ views:
   counted:
     kind: catalogue
     catalogue: [a, b, c]
+    rank: 2
     source: flights
     item: dest
     items_per_user: 2
@@ -179,6 +180,16 @@ views:
     window: {size: 7d, pane: 1d, start: 2013-01-01T00:00:00Z}
     ledger: aircraft
     ladder: standard
+  spread:
+    kind: bounds
+    grid: [1, 2, 5]
+    source: flights
+    item: dest
+    items_per_user: 6
+    window: {size: 7d, start: 2013-01-01T00:00:00Z}
+    ledger: aircraft
+    ladder: single
+    audiences: [partner]
   local:
     kind: histogram
     source: flights

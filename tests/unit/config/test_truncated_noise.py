@@ -14,7 +14,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.kinds.sealing import TruncatedLevel
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.truncated import TruncatedLaplace
-from stream_dp.operations.what_if import reaching, shown_at_least
+from stream_dp.operations.shown_keys import reaching, shown_at_least
 from tests.support.given import there
 from tests.support.releasing import ONLY_PAGES, POOL, SHOP, plan
 from tests.support.truncated_laws import noise_of

@@ -122,6 +122,20 @@ async def test_a_series_never_has_a_count_without_its_interval(gateway: Gateway)
     assert second["interval"][0] < 1 < second["interval"][1]
 
 
+async def test_a_key_that_a_ranked_list_left_out_is_unranked_and_no_change_is_computed(
+    tmp_path: Path, release: Make
+) -> None:
+    """A key may be among the first by its noise, so no interval of a change holds for all that are shown."""
+    ranked = [release({"home": 900, "faq": 800}, day=day).model_copy(update={"rank": 2}) for day in (0, 1)]
+    gateway = gateway_of(tmp_path, {("pages", "public"): ranked})
+    home, about = (await ask(gateway.app(), "/v1/views/pages/series?item=home&item=about&diff=1")).json["series"]
+    absent = about["windows"][0]
+    assert (absent["state"], absent["rank"]) == ("unranked", 2)
+    assert not {"shown_from", "count"} & absent.keys()
+    assert home["windows"][0]["count"] == 900
+    assert home["post_processing"]["diff"][1] is None
+
+
 async def test_a_lookup_table_answers_for_every_key_that_is_asked_for(tmp_path: Path, release: Make) -> None:
     gateway = gateway_of(tmp_path, {("pages", "public"): [lookup_table_of(release({}, day=day)) for day in (0, 1)]})
     target = "/v1/views/pages/series?item=home&item=nobody"

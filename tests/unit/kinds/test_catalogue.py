@@ -15,6 +15,7 @@ from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.public_lists import LARGEST_NUMBER, MOST_KEYS, KeyList, NumberRange
+from stream_dp.runtime.factory import counted_view
 from stream_dp.windows.events import MAX_ITEM_BYTES
 from tests.support.sealing import Reading, read_window, seal_window
 
@@ -99,7 +100,9 @@ def test_a_range_of_numbers_is_a_list(view: Callable[..., ViewPlan]) -> None:
         assert {item for item, _ in reading.items} == {"9", "10", "11"}
         assert reading.fields["catalogue"].keys == 3
         assert reading.fields["catalogue"].version == NumberRange(9, 11).version
-    assert listed.kind.needed(counts) == {"9": 40, "10": 30}
+    domain = listed.kind.domain({})
+    assert domain is not None
+    assert [key for key in counts if key in domain] == ["9", "10"]
     assert listed.kind.sensitivity == 3
     assert view("{numbers: {from: 9, to: 9}}").fingerprint != view("{numbers: {from: 9, to: 10}}").fingerprint
 
@@ -114,9 +117,9 @@ def test_a_list_that_is_written_down_belongs_to_the_view_and_one_in_a_topic_by_i
     assert len(same | others) == 4
 
 
-def test_what_is_not_on_a_written_list_goes_no_further_than_the_merge(view: Callable[..., ViewPlan]) -> None:
-    assert view("[ATL, BOS, LAX]").kind.needed(COUNTS) == {"ATL": 900, "BOS": 400}
-    assert view("{topic: places}").kind.needed(COUNTS) == COUNTS
+def test_what_is_not_on_a_written_list_is_not_counted(view: Callable[..., ViewPlan]) -> None:
+    assert counted_view(view("[ATL, BOS, LAX]"), 0).domain == KeyList.of(["ATL", "BOS", "LAX"])
+    assert counted_view(view("{topic: places}"), 0).domain is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from stream_dp.accounting.rounding import log_up
-from stream_dp.errors import ConfigError
 from stream_dp.kinds.kind import ViewBasis
 from stream_dp.kinds.public_lists import TopicSettings
 from stream_dp.kinds.running import RunningPlan, RunningSettings, plan_running
@@ -148,7 +147,7 @@ def test_noise_that_is_scaled_to_one_block_would_not_be_enough() -> None:
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_a_list_in_a_topic_is_refused() -> None:
+def test_a_list_in_a_topic_has_noise_for_as_many_keys_as_a_user_may_have() -> None:
     settings = RunningSettings(kind="running", catalogue=TopicSettings(topic="places"))
-    with pytest.raises(ConfigError, match="may change from pane to pane"):
-        plan_running(settings, ViewBasis(LADDER, 1, Path(), 24))
+    plan = plan_running(settings, ViewBasis(LADDER, 3, Path(), 24))
+    assert (plan.topics, plan.sensitivity) == (("places",), 3 * height(24))

@@ -19,22 +19,12 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError, StateError
-from stream_dp.operations import what_if as operations
+from stream_dp.operations import shown_keys
 from stream_dp.operations.feed import FeedOptions
+from stream_dp.operations.past_counts import EventColumns, count_windows
 from stream_dp.operations.past_events import open_past_events
-from stream_dp.operations.what_if import (
-    EventColumns,
-    Point,
-    Subject,
-    best,
-    chances_of_top_k,
-    changed_file,
-    check_kind,
-    count_windows,
-    points,
-    shown_at_least,
-    what_if,
-)
+from stream_dp.operations.shown_keys import chances_of_top_k, shown_at_least
+from stream_dp.operations.what_if import Point, Subject, best, changed_file, check_kind, points, what_if
 from stream_dp.testing import Event, SourceWriter, plan_from
 from tests.support.oracle import count_script
 from tests.support.visits import configuration
@@ -46,6 +36,7 @@ MONTHS = ("size: 1m", "size: 1mo, zone: Europe/Berlin"), ("period: 366d", "perio
 FEW = ("items_per_user: 2", "items_per_user: 2\n    windows_per_user: 2")
 FEW_HOPS = ("items_per_user: 2", "items_per_user: 2\n    windows_per_user: 8")
 SHIFTED = ("start: 2024-01-01T00:00:00Z", "start: 2024-01-01T00:02:00Z")
+LISTED = ("kind: histogram", "kind: catalogue\n    catalogue: [/2, /3, /5, /9, /x]"), ('    delta: "1e-4"\n', "")
 
 
 def plan_of(folder: Path, *changes: tuple[str, str]) -> Plan:
@@ -79,8 +70,21 @@ def crowd(seed: int, start_ms: int, end_ms: int, *, more: int = 0) -> list[Event
 @pytest.mark.parametrize("bound", [1, 2, 5, 50])
 @pytest.mark.parametrize(
     ("changes", "minutes"),
-    [((), 6), ((HOPS,), 9), ((LISTS,), 6), ((SHIFTED,), 6), (MONTHS, 200_000), ((FEW,), 9), ((HOPS, FEW_HOPS), 9)],
-    ids=["tumbling", "hopping", "lists", "later start", "months", "few windows", "few windows that hop"],
+    [
+        ((), 6),
+        ((HOPS,), 9),
+        ((LISTS,), 6),
+        ((SHIFTED,), 6),
+        (MONTHS, 200_000),
+        ((FEW,), 9),
+        ((HOPS, FEW_HOPS), 9),
+        ((*LISTED, HOPS), 9),
+        ((*LISTED, FEW), 9),
+    ],
+    ids=[
+        *("tumbling", "hopping", "lists", "later start", "months", "few windows", "few windows that hop"),
+        *("off a list, hopping", "off a list, few windows"),
+    ],
 )
 def test_counts_are_those_of_a_plain_loop(
     tmp_path: Path, changes: Sequence[tuple[str, str]], minutes: int, bound: int
@@ -111,7 +115,10 @@ def test_counts_are_those_of_a_plain_loop(
         if count:
             counts.setdefault(starts[window], {})[items[item]] = int(count)
     assert counts == {at: expected.counts[at] for at in over if expected.counts.get(at)}
-    assert (found.users == found.bounded(replace(view, items_per_user=10**6, windows_per_user=None))).all()
+    unbounded = found.bounded(replace(view, items_per_user=10**6, windows_per_user=None))
+    domain = view.kind.domain({})
+    on_list = [domain is None or items[item] in domain for item in found.item]
+    assert (np.where(on_list, found.users, 0) == unbounded).all()
 
 
 def test_another_bound_gives_other_counts(tmp_path: Path) -> None:
@@ -183,8 +190,8 @@ def test_a_finer_integral_gives_the_same_chances(
 ) -> None:
     counts = np.sort(np.array([random.Random(at).randrange(50, 120) for at in range(items)]))[::-1]
     found = chances_of_top_k(counts, epsilon, 55, k)
-    monkeypatch.setattr(operations, "_CROWDED_STEP", operations._CROWDED_STEP / 2)
-    monkeypatch.setattr(operations, "_STEP", operations._STEP / 2)
+    monkeypatch.setattr(shown_keys, "_CROWDED_STEP", shown_keys._CROWDED_STEP / 2)
+    monkeypatch.setattr(shown_keys, "_STEP", shown_keys._STEP / 2)
 
     assert found == pytest.approx(chances_of_top_k(counts, epsilon, 55, k), abs=1e-6)
     assert 0 < found.sum() <= k + 1e-6
@@ -328,6 +335,13 @@ def test_a_histogram_is_what_enumeration_says(tmp_path: Path) -> None:
     assert (point.windows, point.k, point.shown_from, point.false_keys) == (1, 10, least, 0)
     assert point.true_keys == pytest.approx(sum(chance.values()))
     assert point.recall == pytest.approx(sum(chance.values()) / 6)
+    useful = [
+        mass(ratio, noise)
+        for name, count in BOUNDED.items()
+        for noise in range(max(least - count, -REACH), REACH)
+        if 2 * abs(count + noise - USERS[name]) <= USERS[name]
+    ]
+    assert point.useful == pytest.approx(float(sum(useful)))
     assert_errors(point, [(USERS[name], BOUNDED[name], 1) for name in COUNTS], ratio, least)
     assert point.lasts
 
@@ -339,7 +353,8 @@ def test_a_catalogue_is_what_enumeration_says(tmp_path: Path) -> None:
 
     assert (point.true_keys, point.false_keys, point.shown_from) == (2, 1, None)
     assert point.recall == pytest.approx(2 / 6)
-    assert_errors(point, [(USERS[name], BOUNDED[name], 1) for name in ("tea", "mate")], of_noise(subject), -REACH)
+    # Those who have everything come to both keys of the list, however late: no key off it is in the way.
+    assert_errors(point, [(USERS[name], USERS[name], 1) for name in ("tea", "mate")], of_noise(subject), -REACH)
 
 
 def test_a_top_k_is_what_enumeration_says(tmp_path: Path) -> None:
@@ -378,6 +393,9 @@ def test_a_grid_has_plans_of_the_product_and_reasons(tmp_path: Path) -> None:
     assert chosen is not None
     assert chosen.settings == {"epsilon": "1", "window": "1w", "items_per_user": "1"}
     assert best([*found.values()], "true-keys", 0) is None
+    useful = best([*found.values()], "useful", 0)
+    assert useful is not None
+    assert useful.useful == max(one.useful or 0 for one in found.values() if one.lasts)
     least = best([*found.values()], "error", 0)
     assert least is not None
     assert least.lasts
@@ -391,7 +409,7 @@ def test_a_history_without_a_whole_window_has_a_reason(tmp_path: Path, kind: str
 
     (point,) = what_if(subject, columns, points({"window": ["4w"]}))
 
-    assert "no window is over at the end of the history" in point.reason
+    assert "no window of view products is over at the end of the history" in point.reason
     assert best([point], "true-keys", 1) is None
 
 
@@ -451,4 +469,4 @@ def test_other_kinds_are_refused(tmp_path: Path, kind: str, message: str) -> Non
     (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
 
     with pytest.raises(ConfigError, match=message):
-        check_kind(load_plan(tmp_path / "shop.yaml", {}).views["products"])
+        check_kind((views := load_plan(tmp_path / "shop.yaml", {}).views)["products"], views)

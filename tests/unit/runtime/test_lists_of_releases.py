@@ -16,6 +16,7 @@ from stream_dp.kinds.public_lists import KeyList, ReleaseSettings
 from stream_dp.records.codec import AnyRecord, encode, encode_parts
 from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.factory import counted_view
 from stream_dp.runtime.kafka.list_topics import Lists, ListWatch, read_lists
 from stream_dp.testing import ManualClock
 from tests.support.releasing import SHOP, Desk, plan_of, release_topic
@@ -230,6 +231,17 @@ async def test_a_window_that_has_closed_goes_by_the_list_of_that_time() -> None:
     assert at(lists, 2001) == KeyList.of(["home", "cart"])
 
 
+async def test_users_are_bounded_by_the_list_that_a_window_closes_with() -> None:
+    lists, _ = await read_lists(listing(), MemoryClient(log_of(desk_with(HOME).records("pages", "public"))))
+    lists.take("counted", {TOPIC: KeyList.of(["cart"])}, 2000)
+    counted = counted_view(listing().views["counted"], 0, None, lists)
+    assert counted.list_at is not None
+    assert [counted.list_at(closed_ms) for closed_ms in (2000, 2001)] == [KeyList.of(["home"]), KeyList.of(["cart"])]
+    hops = listing(("size: 1s, start", "size: 2s, step: 1s, start"))
+    for view in (hops.views["counted"], listing().views["pages"]):
+        assert counted_view(view, 0, None, lists).list_at is None
+
+
 def at(lists: Lists, closed_ms: int) -> KeyList:
     return lists.at("counted", closed_ms)[TOPIC]
 
@@ -256,11 +268,6 @@ def test_a_window_is_released_with_the_keys_of_the_list_or_with_none(keys: list[
         ),
         (("keep: 2", "keep: 0"), "views.counted.catalogue: keep is a number of windows from 1 to 1000"),
         (("keep: 2", "kept: 2"), "views.counted.catalogue: write a list of keys"),
-        (("kind: catalogue\n", "kind: running\n"), "is made of releases may change from pane to pane"),
-        (
-            ("kind: catalogue\n", "kind: gap\n    k: 1\n    selection: {epsilon: 1}\n"),
-            "a list that is made of releases is empty",
-        ),
         (("kind: catalogue\n", "kind: catalogue\n    strict:\n"), "a list that is made of releases is empty"),
     ],
 )
@@ -279,6 +286,28 @@ def test_a_list_of_a_list_is_refused_so_none_comes_from_itself() -> None:
     more = COUNTED.replace("counted:", "again:").replace("from: pages", "from: counted")
     with pytest.raises(ConfigError, match="the list of view 'counted' is made of releases itself"):
         plan_of(SHOP.partition("  tops:\n")[0] + COUNTED + more)
+
+
+SELECTION = '\n    k: 1\n    selection: {epsilon: "1"}'
+OTHERS = {
+    "gap": (f"gap{SELECTION}", "{size: 1s,"),
+    "subset": (f"subset{SELECTION}", "{size: 1s,"),
+    "running": ("running", "{size: 2s, pane: 1s,"),
+    "panes": ("catalogue", "{size: 2s, step: 2s, pane: 1s,"),
+}
+"""By name, a kind and its windows."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_kind_says_who_learns_the_keys_and_has_no_list_of_a_list(name: str) -> None:
+    kind, window = OTHERS[name]
+    shop = SHOP.partition("  tops:\n")[0]
+    view = COUNTED.replace("kind: catalogue", f"kind: {kind}").replace("{size: 1s,", window)
+    described = next(one for one in describe(plan_of(shop + view)).views if one.name == "counted")
+    assert "also see which keys public was shown of pages" in str(described)
+    again = view.replace("counted:", "again:").replace("from: pages", "from: counted")
+    with pytest.raises(ConfigError, match="the list of view 'counted' is made of releases itself"):
+        plan_of(shop + view + again)
 
 
 def test_the_windows_that_are_kept_are_part_of_the_definition() -> None:

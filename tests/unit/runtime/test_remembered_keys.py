@@ -23,7 +23,8 @@ from stream_dp.records.history import Seen
 from stream_dp.records.table import interval, rows
 from stream_dp.releases.pieces import TableRow, table_rows
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.list_topics import read_lists
+from stream_dp.runtime.factory import counted_view
+from stream_dp.runtime.kafka.list_topics import Lists, read_lists
 from stream_dp.windows.encoding import decode
 from tests.support.given import there
 from tests.support.releasing import (
@@ -319,4 +320,10 @@ def test_what_cannot_remember_is_a_fault(change: tuple[str, str], fault: str) ->
 
 def test_what_will_be_known_is_not_forecast() -> None:
     with pytest.raises(ConfigError, match="use `stream-dp replay`"):
-        check_kind(remembering().views["pages"])
+        check_kind(remembering().views["pages"], {})
+
+
+def test_users_are_bounded_as_in_any_histogram() -> None:
+    """Keys that are not remembered count too, so nothing waits for the list."""
+    counted = counted_view(remembering().views["pages"], 0, None, Lists({"pages": knowing("home")}))
+    assert (counted.list_at, counted.domain, counted.most_accepted) == (None, None, counted.items_per_user)

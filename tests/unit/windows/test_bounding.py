@@ -98,6 +98,7 @@ VIEWS = (
     view("event", clock="event", length_ms=7, first_ms=-7, items_per_user=1),
     view("three", clock="event", length_ms=30, grace_ms=0, items_per_user=3, max_ahead_ms=20),
     view("running", length_ms=20, bounds=Tiling(60), max_ahead_ms=30),
+    view("listed", max_ahead_ms=20, items_per_user=1, domain={"a", "b", "c"}),
 )
 LINES = st.lists(
     st.one_of(

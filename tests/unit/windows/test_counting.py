@@ -63,6 +63,8 @@ VIEWS = (
     ),
     view("few-hops", length_ms=12, step_ms=4, max_ahead_ms=30, participation=ParticipationBound(3, Tiling(36))),
     view("few-days", length_ms=5, bounds=Tiling(20), max_ahead_ms=40, participation=ParticipationBound(1, Tiling(40))),
+    view("few-listed", max_ahead_ms=30, participation=ParticipationBound(2, Tiling(40)), domain={"a", "b", "c"}),
+    view("listed-hops", length_ms=12, step_ms=4, grace_ms=3, items_per_user=1, max_ahead_ms=30, domain={"a", "b"}),
 )
 HORIZON = 140
 """When everything is closed: no event is later than 60, and an idle clock gets there in one step."""
@@ -165,6 +167,8 @@ def test_without_a_crash_everything_is_handed_on_once_and_every_refusal_counted_
     assert len(seen) == len(set(seen))
     assert Counter(letters_by_view(machine.sent)) == oracle.letters()
     refused = {labels: n for (name, labels), n in machine.counts.items() if name == "events_refused"}
+    unknown = {labels: n for (name, labels), n in machine.counts.items() if name == "events_unknown"}
+    refused |= {(("reason", "unlisted"), *labels): n for labels, n in unknown.items()}
     assert refused == {(("reason", r), ("view", v)): n for (r, v), n in oracle.tally().items()}
     assert machine.counts["events_consumed", ()] == len(script.entries)
     assert machine.counts["events_replayed", ()] == 0
@@ -255,8 +259,8 @@ def test_a_run_whose_recovery_is_cut_as_well_hands_on_what_an_uncut_run_does(ste
 
 
 def test_totals_are_the_same_wherever_a_run_is_cut_and_tell_of_no_window_that_is_open() -> None:
-    """Three events of the window and two that are one too many show when it closes, and a late one at once."""
-    listed = view("all", domain={"a"}, items_per_user=1)
+    """Two events of the window, two off its list, and two one too many show when it closes; a late one at once."""
+    listed = view("all", domain={"a", "d"}, items_per_user=1)
     refused, label = "events_refused", (("view", "all"),)
 
     def of(reason: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -265,12 +269,12 @@ def test_totals_are_the_same_wherever_a_run_is_cut_and_tell_of_no_window_that_is
     def chunk(*entries: Entry) -> Callable[[PartitionCounter], Step]:
         return lambda one: one.chunk(entries, 14)
 
-    first = [event(0, "u1", "a", 11), event(1, "u2", "b", 12), event(2, "u2", "b", 12)]
-    second = [event(3, "u3", "b", 12), event(4, "u1", "c", 13), event(5, "u1", "c", 3), Entry(6, b"u1", b"{")]
+    first = [event(0, "u1", "b", 11), event(1, "u1", "a", 11), event(2, "u2", "d", 12), event(3, "u2", "d", 12)]
+    second = [event(4, "u3", "b", 12), event(5, "u1", "d", 13), event(6, "u1", "c", 3), Entry(7, b"u1", b"{")]
     steps = [lambda one: one.ticks([13]), chunk(*first), chunk(*second), lambda one: one.ticks([23])]
     malformed = refused, (("reason", "malformed_json"), ("view", ""))
-    early: Totals = {("events_consumed", ()): 7, of("late"): 1, malformed: 1}
-    closed: Totals = {("events_counted", label): 3, ("events_unknown", label): 2, ("windows_closed", label): 2}
+    early: Totals = {("events_consumed", ()): 8, of("late"): 1, malformed: 1}
+    closed: Totals = {("events_counted", label): 2, ("events_unknown", label): 2, ("windows_closed", label): 2}
     closed |= {of("clipped"): 1, of("duplicate"): 1}
     for stop, due in ((3, early | {("windows_closed", label): 1}), (4, early | closed)):
         whole = Machine()

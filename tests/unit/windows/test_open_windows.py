@@ -171,10 +171,10 @@ ITEMS = [f"i{n % 37}" for n in range(100)]
 def test_passes_over_a_journal_count_every_bucket_in_its_order(most: int, passes: int) -> None:
     reads = 0
 
-    def read() -> Iterator[str]:
+    def read() -> Iterator[tuple[str, int]]:
         nonlocal reads
         reads += 1
-        return iter(ITEMS)
+        return ((item, 1) for item in ITEMS)
 
     tables = list(tables_of(read, 8, most))
     assert [[*table.items()] for table in tables] == [
