@@ -17,7 +17,7 @@ from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.sealed import laplace_excess, seal
 
 COUNT = 40
-KEY, WINDOW = bytes(range(32)), b"docs/10"
+KEY, WINDOW = bytes(range(32)), b"docs/17"
 COARSEST, FINEST, POINTS = Fraction(1, 20), Fraction(4), 400
 AUDIENCES = {"public": Fraction(1, 10), "partner": Fraction(1, 2), "internal": Fraction(2)}
 
