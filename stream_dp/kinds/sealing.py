@@ -569,7 +569,7 @@ class Pruning(NamedTuple):
 
 def read_counts(
     table: SealedTable, ladder: Sequence[NoiseLevel], levels: Sequence[int], noise: WindowNoise
-) -> list[Sequence[int]]:
+) -> list[list[int]]:
     """Read a sealed table at several levels; each is computed from its own level's values alone.
 
     Args:

@@ -166,8 +166,8 @@ def lock(excess: Excess, noise: WindowNoise, digest: bytes) -> bytes:
 
 
 def read_levels(
-    values: Sequence[int], locked: bytes, noise: WindowNoise, digest: bytes, *, levels: Sequence[int], finest: int
-) -> list[Sequence[int]]:
+    values: list[int], locked: bytes, noise: WindowNoise, digest: bytes, *, levels: Sequence[int], finest: int
+) -> list[list[int]]:
     """Read a sealed table at several levels.
 
     What is stored is looked up: whatever is asked together, before or after, a level always reads the same.
@@ -181,7 +181,7 @@ def read_levels(
         finest: the largest of them that there is.
 
     Returns:
-        One sequence per asked level: the values of the keys, in their order.
+        One list per asked level: the values of the keys, in their order.
 
     Raises:
         ParameterError: the key has another length.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -71,7 +71,7 @@ def _tasks(keys: int) -> Iterator[Task]:
     noise, digest = WindowNoise(b"bench", bytes(32)), bytes(32)
     values, locked = list(counts.values()), lock(laplace_excess(ladder, keys, SystemBits()), noise, digest)
 
-    def read(*levels: int) -> list[Sequence[int]]:
+    def read(*levels: int) -> list[list[int]]:
         return read_levels(values, locked, noise, digest, levels=levels, finest=len(EPSILONS))
 
     def lmr1(threshold: int) -> Callable[[], object]:

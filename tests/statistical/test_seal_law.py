@@ -39,8 +39,14 @@ def sealed(epsilon: Fraction) -> dict[bytes, int]:
 
 
 def read_lmr1(fine: dict[bytes, int], epsilon: Fraction) -> list[int]:
-    where: dict[str, bytes] = {"prf_key": bytes(range(32)), "window": b"window", "digest": bytes(32)}
-    rows = read_rows_lmr1(fine, thresholds=[threshold_for(epsilon)], finest=threshold_for(FINE), **where)
+    rows = read_rows_lmr1(
+        fine,
+        prf_key=bytes(range(32)),
+        window=b"window",
+        digest=bytes(32),
+        thresholds=[threshold_for(epsilon)],
+        finest=threshold_for(FINE),
+    )
     return [value for (value,) in rows.values()]
 
 
@@ -127,7 +133,8 @@ def of_steps(off: Fraction = Fraction(1)) -> list[int]:
     """A million numbers of a fine level and the steps to one that is nearly twice as coarse, and to a coarse one."""
     ladder, bits = [threshold_for(epsilon) for epsilon in (SMALL / off, Fraction(1, 6), LARGE)], KeyedBits(SEED, b"all")
     fine = bulk_noise(ladder[-1], MILLION, bits)
-    return (fine + laplace_excess(ladder, MILLION, bits)[:, 0]).tolist()
+    noise: list[int] = (fine + laplace_excess(ladder, MILLION, bits)[:, 0]).tolist()
+    return noise
 
 
 @pytest.mark.slow

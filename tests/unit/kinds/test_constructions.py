@@ -46,7 +46,7 @@ def by_definition(
     numbers = [Uniforms(bits.bits(256).to_bytes(32)) for _ in range(5)]  # the finest noise, then two for each step
     keys = sorted(counts) if is_histogram else table.items
     rows = {key: [counts[key] + noise_at(thresholds[2], at, numbers[0])] for at, key in enumerate(sorted(keys))}
-    for fine, coarse, whether, what in ((2, 1, *numbers[1:3]), (1, 0, *numbers[3:])):
+    for fine, coarse, whether, what in ((2, 1, numbers[1], numbers[2]), (1, 0, numbers[3], numbers[4])):
         stays = bridge_atom(*(noise_parameter(thresholds[level]) for level in (fine, coarse)))
         moved = count()
         for at, key in enumerate(keys):

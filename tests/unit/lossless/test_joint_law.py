@@ -133,7 +133,7 @@ def excess_law(monkeypatch: pytest.MonkeyPatch) -> Law:
         paths, sealed.laplace_excess(LEVELS, len(paths), RecordedBits(b"")).tolist(), strict=True
     ):
         law[coarse, mid, 0] = law.get((coarse, mid, 0), Fraction(0)) + path[0][1] * path[1][1]
-    return Law(law, 1 - sum(law.values()))
+    return Law(law, 1 - sum(law.values(), Fraction(0)))
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def test_the_excess_of_a_level_is_the_sum_of_the_steps_from_the_finest_to_it() -
 
     assert excess.shape == (50, 4)
     for level in range(4):
-        assert excess[:, level].tolist() == sum(steps[: 4 - level]).tolist()
+        assert excess[:, level].tolist() == np.sum(steps[: 4 - level], axis=0).tolist()
     assert all(step.any() for step in steps)
 
 
