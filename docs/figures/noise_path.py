@@ -1,6 +1,6 @@
 """Draws docs/figures/noise-path.svg: the noise path of one count, and three audiences that read it.
 
-The path is a real one, of the words that releases use, under a fixed key. Run from the root of the repository:
+The path is a real one, drawn as releases draw it, from bits of a fixed key. Run from the root of the repository:
 
     python -m docs.figures.noise_path
 """
@@ -12,12 +12,13 @@ from fractions import Fraction
 from math import log, sqrt
 from pathlib import Path
 
-from stream_dp.lossless.bulk import AddressedWords, bulk_clocks
+from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.levels import noise_parameter, threshold_for
+from stream_dp.lossless.sealed import laplace_excess, seal
 
 COUNT = 40
-KEY, WINDOW = bytes(range(32)), b"docs/199"
-COARSEST, FINEST, POINTS = Fraction(1, 20), Fraction(4), 1200
+KEY, WINDOW = bytes(range(32)), b"docs/17"
+COARSEST, FINEST, POINTS = Fraction(1, 20), Fraction(4), 400
 AUDIENCES = {"public": Fraction(1, 10), "partner": Fraction(1, 2), "internal": Fraction(2)}
 
 WIDTH, HEIGHT = 760, 380
@@ -26,17 +27,16 @@ LOWEST, HIGHEST = 0, 80
 
 
 def levels() -> list[Fraction]:
-    """Epsilons from coarse to fine, even on a log scale, each a short rational."""
+    """Epsilons from coarse to fine, even on a log scale, each a short rational, and those of the audiences."""
     steps = (float(COARSEST) * float(FINEST / COARSEST) ** (i / (POINTS - 1)) for i in range(POINTS))
-    return [Fraction(round(epsilon * 10**6), 10**6) for epsilon in steps]
+    return sorted({*(Fraction(round(epsilon * 10**6), 10**6) for epsilon in steps), *AUDIENCES.values()})
 
 
 def path(epsilons: list[Fraction]) -> list[int]:
     """The count with the noise of every level."""
-    streams = AddressedWords(KEY, WINDOW)
-    address = streams.addresses([b"count"])
-    clocks = (bulk_clocks(streams, address, threshold_for(epsilon)) for epsilon in epsilons)
-    return [COUNT + int(plus[0]) - int(minus[0]) for plus, minus in clocks]
+    thresholds, bits = [threshold_for(epsilon) for epsilon in epsilons], KeyedBits(KEY, WINDOW)
+    fine = seal({b"count": COUNT}, thresholds[-1], bits)[b"count"]
+    return [*(fine + laplace_excess(thresholds, 1, bits)[0]).tolist(), fine]
 
 
 def deviation(epsilon: Fraction) -> float:
@@ -73,7 +73,7 @@ def staircase(epsilons: list[Fraction], values: list[int]) -> str:
 
 def band(epsilons: list[Fraction]) -> str:
     """One standard deviation around the count."""
-    some = epsilons[::40] + epsilons[-1:]
+    some = epsilons[::13] + epsilons[-1:]
     upper = [f"{x(epsilon)} {y(COUNT + deviation(epsilon))}" for epsilon in some]
     lower = [f"{x(epsilon)} {y(COUNT - deviation(epsilon))}" for epsilon in reversed(some)]
     return "M" + "L".join(upper + lower) + "Z"
@@ -97,11 +97,11 @@ def axes() -> list[str]:
     return parts
 
 
-def readings() -> list[str]:
+def readings(values: dict[Fraction, int]) -> list[str]:
     """What each audience sees."""
     parts = []
     for name, epsilon in AUDIENCES.items():
-        (value,) = path([epsilon])
+        value = values[epsilon]
         parts.append(f'<path d="M{x(epsilon)} {TOP}V{HEIGHT - BOTTOM}" stroke="#999" stroke-dasharray="2 4"/>')
         parts.append(f'<circle cx="{x(epsilon)}" cy="{y(value)}" r="5" fill="#c2185b"/>')
         parts.append(text(x(epsilon), TOP - 8, f"{name}: {value}", fill="#c2185b"))
@@ -111,6 +111,7 @@ def readings() -> list[str]:
 def picture() -> str:
     """The whole file."""
     epsilons = levels()
+    values = path(epsilons)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
@@ -120,9 +121,9 @@ def picture() -> str:
             f'<path d="M{LEFT} {y(COUNT)}H{WIDTH - RIGHT}" stroke="#333" stroke-dasharray="8 5"/>',
             text(WIDTH - RIGHT, y(COUNT) - 12, "dashed: the exact count, erased", anchor="end"),
             text(LEFT + 8, y(COUNT - 16), "grey: one standard deviation", anchor="start", fill="#546e7a"),
-            f'<path d="{staircase(epsilons, path(epsilons))}" fill="none" stroke="#1565c0" stroke-width="2"/>',
+            f'<path d="{staircase(epsilons, values)}" fill="none" stroke="#1565c0" stroke-width="2"/>',
             *axes(),
-            *readings(),
+            *readings(dict(zip(epsilons, values, strict=True))),
             "</svg>",
             "",
         ]

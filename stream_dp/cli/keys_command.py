@@ -27,7 +27,7 @@ class _Keys(click.Group):
 def keys() -> None:
     """List and change the keys of the application that FILE describes.
 
-    The `key_file` of an application has secrets. The noise of coarser levels is derived from one of them and a secret
+    The `key_file` of an application has secrets. The noise of coarser levels is locked with one of them and a secret
     of each window, which workers store. Every window keeps the key that it was sealed with; new windows use the newest
     key. The first key names the application on its cluster for ever.
 

@@ -506,7 +506,7 @@ class Plan:
         name: application name.
         broker: the cluster, and how to get in.
         data_dir: folder of the workers' state.
-        key_file: file of the secret that the noise of coarser levels is derived from.
+        key_file: file of the secret that the noise of coarser levels is locked with.
         partitions: number of partitions of every source and internal topic.
         views: by name of their state, each definition of a view by itself.
         ledgers: by name.

@@ -58,3 +58,11 @@ class UniformWords:
         blocks[:, 0] = np.arange(self._blocks, self._blocks + count)
         self._blocks += count
         return self._cipher.blocks(blocks).reshape(-1)[:size].astype(np.uint64, copy=False)
+
+
+def masked(key: bytes, text: bytes) -> bytes:
+    """The text XOR AES-256 in counter mode: blocks 0, 1, ..., each number in 16 bytes, big endian.
+
+    Masked again it is the text. To whoever lacks the key a masked text is as good as uniform; a key serves one text.
+    """
+    return Cipher(algorithms.AES256(key), modes.CTR(bytes(BLOCK_BYTES))).encryptor().update(text)

@@ -44,12 +44,12 @@ from stream_dp.kinds.public_lists import (
 from stream_dp.kinds.sealing import (
     CONFIDENCE,
     LAPLACE,
+    Pruning,
     SealedTable,
     Sealing,
     TruncatedLevel,
     exact_digest,
-    prune,
-    seal_counts,
+    seal_table,
     table_level,
 )
 from stream_dp.lossless.levels import discovery_delta
@@ -129,12 +129,9 @@ class HistogramPlan(KindPlan):
         The payload says how many keys of the table are remembered: its first ones. Source: specs/lossless 6.4.
         """
         known = sealing.lists[self.topics[0]] if self.topics else KeyList.of(())
-        named = {**dict.fromkeys(known, 0), **counts}
-        digest, fine = seal_counts({item.encode(): count for item, count in named.items()}, self.levels, sealing)
         items = [*known, *(item for item in sorted(counts) if item not in known)]
         payload = encode(ListPayload(known.version, known.size)) if self.topics else b""
-        table = SealedTable(digest, items, [fine[item.encode()] for item in items], payload)
-        return prune(table, self.levels, self.minimum_counts, sealing.noise, known=known.size)
+        return seal_table(items, counts, self.levels, sealing, payload, Pruning(self.minimum_counts, known.size))
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The remembered keys, and those that reach the level's minimum count; with `remember` these are new."""

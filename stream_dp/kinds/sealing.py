@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from operator import ge
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from stream_dp.accounting.composition import gaussian_rho, ladder_rho
 from stream_dp.accounting.rounding import root_up
@@ -31,8 +32,11 @@ from stream_dp.lossless.levels import WORD, minimum_count, threshold_for, two_si
 from stream_dp.lossless.sealed import (
     KEY_BYTES,
     SALT_BYTES,
+    Excess,
     WindowNoise,
-    read_gaussian,
+    gaussian_excess,
+    laplace_excess,
+    lock,
     read_levels,
     seal,
     seal_gaussian,
@@ -50,8 +54,8 @@ LAPLACE, GAUSSIAN, TRUNCATED = "discrete-laplace", "discrete-gaussian", "truncat
 _LOG_PRECISION = 64
 
 COARSEST, FINEST = Fraction(1, 1000), Fraction(40)
-"""Bounds on the epsilon of one count. Noise takes 1/epsilon words of a keyed stream per count; above 40 the threshold
-A of specs/lossless 6.3 gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
+"""Bounds on the epsilon of one count. Below 1/1000 noise is of thousands of users; above 40 the threshold A of
+specs/lossless 6.3 gets down to the resolution of its 64 bits, and nothing is hidden anyway."""
 
 GAUSSIAN_FINEST = Fraction(1)
 """The same bound of discrete Gaussian noise: finer, its tails are no lighter than those of Laplace noise."""
@@ -142,7 +146,7 @@ class TableLevel(NoiseLevel):
     Such noise cannot be refined later without paying again, so there is no second level (specs/finite 2.5).
 
     Attributes:
-        threshold: 0; there is no keyed noise.
+        threshold: 0; the noise is that of the table.
         table: draws the noise of one count.
     """
 
@@ -449,6 +453,8 @@ class SealedTable(msgspec.Struct, array_like=True, frozen=True):
     payload: bytes = b""
     """Further state of the window, in the form of its kind. Every row of the table has it, so it is far
     less than a row may be."""
+    excess: bytes = b""
+    """Noise of coarser levels beyond the finest, locked (`lossless.sealed.lock`): as many bytes for each key."""
 
 
 def own_secret(name: bytes, entropy: Entropy) -> bytes:
@@ -466,7 +472,7 @@ class Sealing:
     """Inputs of sealing a closed window.
 
     Attributes:
-        noise: what its noise is made from.
+        noise: what the noise of coarser levels is locked with.
         entropy: where the salt, a selection and the finest noise come from.
         lists: the public lists that stand in topics, by topic.
     """
@@ -487,8 +493,8 @@ def exact_digest(exact: Mapping[bytes, int], sealing: Sealing) -> bytes:
 
 def seal_counts(
     exact: Mapping[bytes, int], levels: Sequence[NoiseLevel], sealing: Sealing
-) -> tuple[bytes, dict[bytes, int]]:
-    """Noise a window's counts at the finest level; afterwards they can be erased.
+) -> tuple[bytes, dict[bytes, int], Excess]:
+    """Noise a window's counts at the finest level, and draw what the others add; afterwards they can be erased.
 
     Args:
         exact: the counts by key.
@@ -496,20 +502,30 @@ def seal_counts(
         sealing: where the randomness comes from.
 
     Returns:
-        The digest of the snapshot, and the noised count of every key, in the order of the keys.
+        The digest of the snapshot; the noised count of every key, in the order of the keys; what coarser levels have
+        beyond it, for as many keys.
 
     Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
-    digest, finest, bits = exact_digest(exact, sealing), levels[-1], sealing.bits(b"noise")
-    if isinstance(finest, GaussianLevel):
-        return digest, seal_gaussian(exact, finest.variance, bits)
+    digest, coarsest, finest, bits = exact_digest(exact, sealing), levels[0], levels[-1], sealing.bits(b"noise")
+    if isinstance(coarsest, GaussianLevel):
+        variance, *steps = coarsest.parts
+        fine = seal_gaussian(exact, variance, bits)
+        return digest, fine, gaussian_excess(steps, len(fine), bits)
     if isinstance(finest, TruncatedLevel):
-        return digest, seal_truncated(exact, finest.law, bits)
-    return digest, seal(exact, finest.threshold, bits)
+        fine = seal_truncated(exact, finest.law, bits)
+    else:
+        fine = seal(exact, finest.threshold, bits)
+    return digest, fine, laplace_excess([level.threshold for level in levels], len(fine), bits)
 
 
 def seal_table(
-    items: Iterable[str], counts: Mapping[str, int], levels: Sequence[NoiseLevel], sealing: Sealing, payload: bytes
+    items: Iterable[str],
+    counts: Mapping[str, int],
+    levels: Sequence[NoiseLevel],
+    sealing: Sealing,
+    payload: bytes,
+    pruning: Pruning | None = None,
 ) -> SealedTable:
     """Noise the counts of some keys, 0 where nobody had one, and keep them in the order of the keys.
 
@@ -519,12 +535,36 @@ def seal_table(
         levels: the ladder, coarse to fine.
         sealing: where the randomness comes from.
         payload: what else the kind has to remember.
+        pruning: which keys must not be stored, by their noisy counts; None: all are.
 
     Guarantee: that of `seal_counts`.
     """
     exact = {item: counts.get(item, 0) for item in items}
-    digest, fine = seal_counts({item.encode(): count for item, count in exact.items()}, levels, sealing)
-    return SealedTable(digest, list(exact), [fine[item.encode()] for item in exact], payload)
+    digest, fine, excess = seal_counts({item.encode(): count for item, count in exact.items()}, levels, sealing)
+    names, values = list(exact), [fine[item.encode()] for item in exact]
+    if pruning is not None:
+        kept = pruning.kept(np.array(values, np.int64), excess)
+        names, values, excess = [names[at] for at in kept], [values[at] for at in kept], excess[kept]
+    return SealedTable(digest, names, values, payload, lock(excess, sealing.noise, digest))
+
+
+class Pruning(NamedTuple):
+    """The rule by which keys are stored: they reach the minimum count at some level of the ladder.
+
+    A stored key shows that somebody had it, even if it is published nowhere. Source: specs/lossless 6.4, 2.9.5.
+    """
+
+    minimum_counts: Sequence[int]
+    """Of every level, coarse to fine."""
+    known: int = 0
+    """So many keys at the head of the table are public, and are kept whatever they have."""
+
+    def kept(self, values: NDArray[np.int64], excess: Excess) -> NDArray[np.int64]:
+        """The numbers of the keys that are kept, by their counts at the finest level and what others have beyond."""
+        *coarser, finest = self.minimum_counts
+        keeps = (values >= finest) | (values[:, np.newaxis] + excess >= coarser).any(axis=1)
+        keeps[: self.known] = True
+        return np.flatnonzero(keeps)
 
 
 def read_counts(
@@ -536,47 +576,9 @@ def read_counts(
         table: what was sealed.
         ladder: the levels it was sealed with, coarse to fine.
         levels: indices into the ladder.
-        noise: what the window's noise is made from.
+        noise: what the window's noise was locked with.
 
     Returns:
         For every asked level the count of every key of the table, in its order.
     """
-    if isinstance(ladder[-1], TableLevel | TruncatedLevel):  # there is one level, and it was drawn
-        return [table.values for _ in levels]
-    fine = dict(zip((item.encode() for item in table.items), table.values, strict=True))
-    if isinstance(ladder[0], GaussianLevel):
-        steps = list(reversed(ladder[0].parts[1:]))
-        return read_gaussian(fine, noise, table.digest, steps=steps, levels=levels)
-    return read_levels(
-        fine,
-        noise,
-        table.digest,
-        thresholds=[ladder[level].threshold for level in levels],
-        finest=ladder[-1].threshold,
-    )
-
-
-def prune(
-    table: SealedTable,
-    ladder: Sequence[NoiseLevel],
-    minimum_counts: Sequence[int],
-    noise: WindowNoise,
-    known: int = 0,
-) -> SealedTable:
-    """Keep the keys that reach the minimum count at some level of the ladder; the others must not be stored.
-
-    A stored key shows that somebody had it, even if it is published nowhere.
-
-    Args:
-        table: what was sealed.
-        ladder: the levels it was sealed with, coarse to fine.
-        minimum_counts: of every level.
-        noise: what the window's noise is made from.
-        known: so many keys at the head of the table are public, and are kept whatever they have.
-
-    Source: specs/lossless 6.4, 2.9.5.
-    """
-    columns = read_counts(table, ladder, range(len(ladder)), noise)
-    rows = enumerate(zip(table.items, table.values, zip(*columns, strict=True), strict=True))
-    kept = [(item, value) for at, (item, value, has) in rows if at < known or any(map(ge, has, minimum_counts))]
-    return SealedTable(table.digest, [item for item, _ in kept], [value for _, value in kept], table.payload)
+    return read_levels(table.values, table.excess, noise, table.digest, levels=levels, finest=len(ladder) - 1)

@@ -68,7 +68,7 @@ class KeysPlan(KindPlan):
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Noise every sum, and keep the keys whose noisy sum reaches the threshold; the sums are not stored."""
-        digest, noisy = seal_counts({item.encode(): counts[item] for item in sorted(counts)}, self.levels, sealing)
+        digest, noisy, _ = seal_counts({item.encode(): counts[item] for item in sorted(counts)}, self.levels, sealing)
         shown = [item.decode() for item, parts in noisy.items() if parts >= self.minimum]
         return SealedTable(digest, shown, [0] * len(shown))
 

@@ -1,26 +1,19 @@
-"""Discrete Laplace noise for many counts at once: fresh noise, and the keyed noise of coarser levels (`LMR3`)."""
+"""Discrete Laplace noise for many counts at once, and what a coarser level has of it beyond a finer one."""
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import count
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.errors import ParameterError
-from stream_dp.exact.aes import KEY_BYTES, Aes256, Blocks
+from stream_dp.exact.aes import KEY_BYTES, Aes256
 from stream_dp.exact.bits import BitSource
+from stream_dp.lossless.discrete_laplace import bridge_atom
 from stream_dp.lossless.levels import WORD, WORD_BITS, noise_parameter
-
-
-def length_prefixed(field: bytes) -> bytes:
-    """The field behind its length in 8 bytes, big endian."""
-    return len(field).to_bytes(8, "big") + field
-
 
 Step = Callable[[int], tuple[int, int]]
 """A real number t in (0, 1): for each precision p integers with lower <= 2^p t <= upper, ever closer to it."""
@@ -231,190 +224,43 @@ def _odds(threshold: int, exponent: int, precision: int) -> tuple[int, int]:
     return lower * one // (one + lower), -(-upper * one // (one + upper))
 
 
-_TAG = b"LMR3"
-_CHUNK_BYTES = 8
-_LAST = 1 << 63
-_RESTS = 1 << 63
-REST_BITS = 48
-WORDS_PER_BLOCK = 4
-_REST_MASK = (1 << REST_BITS) - 1
-_ITEMS_AT_ONCE = 1 << 14
+def bulk_step(fine: int, coarse: int, size: int, bits: BitSource) -> NDArray[np.int64]:
+    """Draw what noise of a level lies above that of a finer one: discrete Laplace noise plus this is that of `coarse`.
 
-
-class AddressedWords:
-    """The streams of one table: two for every key, by name."""
-
-    def __init__(self, key: bytes, *fields: bytes) -> None:
-        """Derive the keys of the table.
-
-        Args:
-            key: secret, 32 bytes long.
-            fields: what names the table; no two tables share them.
-        """
-        message = _TAG + b"".join(map(length_prefixed, fields))
-        self._address, self._words = (
-            Aes256(hmac.digest(key, message + length_prefixed(label), "sha256")) for label in (b"address", b"words")
-        )
-
-    # -- one word at a time: the reference ------------------------------------------------------------------------
-
-    def words(self, item: bytes, side: int) -> Iterator[int]:
-        """The endless stream U_0, U_1, ... of a key; `side` is 0 for plus, 1 for minus."""
-        address = self._address_of(item)
-        for index in count():
-            block, lane = divmod(index, WORDS_PER_BLOCK)
-            lead = int.from_bytes(self._block(address, block)[8 * side + 2 * lane :][:2], "little")
-            rest = int.from_bytes(self._block(address, _RESTS + index)[8 * side :][:8], "little") & _REST_MASK
-            yield lead << REST_BITS | rest
-
-    def _block(self, address: int, number: int) -> bytes:
-        return self._words.block((address ^ number << 64).to_bytes(16, "little"))
-
-    def _address_of(self, item: bytes) -> int:
-        address = 0
-        starts = range(0, len(item), _CHUNK_BYTES) or range(1)
-        for start in starts:
-            chunk = item[start : start + _CHUNK_BYTES].ljust(_CHUNK_BYTES, b"\0")
-            tag = _LAST + len(item) if start == starts[-1] else start // _CHUNK_BYTES
-            address ^= int.from_bytes(self._address.block(chunk + tag.to_bytes(8, "little")), "little")
-        return address
-
-    # -- all keys at once -----------------------------------------------------------------------------------------
-
-    def addresses(self, items: Sequence[bytes]) -> Blocks:
-        """Where the streams of the keys begin, in their order. About 0.2 microseconds per key."""
-        parts = [self._addresses(items[at : at + _ITEMS_AT_ONCE]) for at in range(0, len(items), _ITEMS_AT_ONCE)]
-        return np.concatenate(parts) if parts else np.empty((0, 2), "<u8")
-
-    def _addresses(self, items: Sequence[bytes]) -> Blocks:
-        lengths = np.fromiter(map(len, items), np.int64, len(items))
-        chunks = np.maximum((lengths + (_CHUNK_BYTES - 1)) // _CHUNK_BYTES, 1)
-        ends = np.cumsum(chunks)
-        starts = ends - chunks
-        blocks = np.zeros((int(ends[-1]), 2), "<u8")
-        text = np.zeros(_CHUNK_BYTES * len(blocks), np.uint8)
-        # Byte p of the joined items belongs at p plus what its item is moved by.
-        moved = np.repeat(_CHUNK_BYTES * starts - (np.cumsum(lengths) - lengths), lengths)
-        moved += np.arange(len(moved))
-        text[moved] = np.frombuffer(b"".join(items), np.uint8)
-        blocks[:, 0] = text.view("<u8")
-        blocks[:, 1] = np.arange(len(blocks)) - np.repeat(starts, chunks)
-        blocks[ends - 1, 1] = lengths.astype("<u8") | np.uint64(_LAST)
-        values = self._address.blocks(blocks)
-        addresses = np.empty((len(items), 2), "<u8")
-        for half in (0, 1):
-            addresses[:, half] = np.bitwise_xor.reduceat(values[:, half], starts)
-        return addresses
-
-    def blocks(self, addresses: Blocks, block: int) -> Blocks:
-        """Shape (n, 2): a block of each key as it is, for a table that draws no words of 64 bits."""
-        return self._words.blocks(_numbered(addresses, np.uint64(block)))
-
-    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
-        """Shape (n, 8): of each key, the leads of the words 4 `block` .. 4 `block` + 3 of plus, then those of minus."""
-        return self.blocks(addresses, block).view("<u2")
-
-    def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Shape (n, 2): of the i-th key, the rest of word `words[i]` of plus and of minus."""
-        return self._words.blocks(_numbered(addresses, words | np.uint64(_RESTS))) & np.uint64(_REST_MASK)
-
-
-def _numbered(addresses: Blocks, numbers: np.uint64 | NDArray[np.uint64]) -> Blocks:
-    blocks = addresses.copy()
-    blocks[:, 1] ^= numbers
-    return blocks
-
-
-_BITS_PER_BLOCK = 8 * WORDS_PER_BLOCK
-_ROWS_AT_ONCE = 1 << 14
-"""Keys whose blocks stay in the processor's cache."""
-_MOST_BLOCKS = 1024
-"""Blocks between two looks at who has stopped; the sum of their bits must fit 16 bits."""
-
-
-class LeadingWords(Protocol):
-    """Words of two sides of many keys, of which the top 16 bits are cheap (`AddressedWords` says more)."""
-
-    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
-        """Top 16 bits of four words of plus, then of minus: shape (n, 8)."""
-
-    def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The other 48 bits of one word of plus and of minus: shape (n, 2)."""
-
-
-def bulk_clocks(source: LeadingWords, addresses: Blocks, threshold: int) -> NDArray[np.int64]:
-    """Of each side of each key the number of words before the first that is >= A: the clocks of specs/lossless 7.5.
+    With the chance `bridge_atom` it is 0, else noise of the coarser level. Proof: docs/lossless.md, "From level to
+    level".
 
     Args:
-        source: the words.
-        addresses: the keys, shape (n, 2).
-        threshold: one level A, 1 <= A < 2^64. Each level is read on its own; the words are the same for all.
+        fine: the finer level, or the same.
+        coarse: the coarser level, at most `COARSEST`.
+        size: how many, at most 2^40.
+        bits: as of `bulk_noise`, twice: for who stays, and for the noise of the others.
 
     Returns:
-        Shape (2, n): plus, minus.
+        Shape (size,).
 
-    Time: 7 nanoseconds per key and block of four words of both sides.
+    Raises:
+        ParameterError: not such levels.
+
+    Time: 5 nanoseconds per number, and that of `bulk_noise` for those that do not stay. Source: specs/lossless 7.1.
     """
-    length = _blocks_per_round(threshold)
-    running = np.ones((len(addresses), 2), np.bool_)
-    clocks = np.empty((2, len(addresses)), np.int64)
-    clocks[:] = _round(source, addresses, running, threshold, range(length)).T
-    rows = np.arange(len(addresses))
-    for first in count(length, length):
-        left = np.flatnonzero(running.view("<u2").reshape(-1) != 0)
-        if not len(left):
-            break
-        rows, addresses, running = rows.take(left), addresses.take(left, 0), running.take(left, 0)
-        passed = _round(source, addresses, running, threshold, range(first, first + length))
-        for side in (0, 1):
-            clocks[side][rows] += passed[:, side]
-    return clocks
+    steps = np.zeros(size, np.int64)
+    if fine != coarse:
+        uniforms = Uniforms(bits.bits(8 * KEY_BYTES).to_bytes(KEY_BYTES))
+        moved = np.flatnonzero(_staying(fine, coarse).counts_above(uniforms, 0, size) == 0)
+        steps[moved] = bulk_noise(coarse, len(moved), bits)
+    return steps
 
 
-def _round(
-    source: LeadingWords, addresses: Blocks, running: NDArray[np.bool_], threshold: int, blocks: range
-) -> NDArray[np.uint16]:
-    """Words that running sides leave behind in some blocks; afterwards `running` says who has found none to stop at."""
-    # Four words of a side are four bytes of a number x, 1 where the word stops the clock. x ^ (x - 1) has a bit for
-    # each up to the lowest of the first such byte: 8 (words before it) + 1, or all 32. Only the last can be odd.
-    bits = np.zeros((len(addresses), 2), np.uint16)
-    for start in range(0, len(addresses), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        going, passed = running[part], bits[part]
-        for block in blocks:
-            stops = _stops(source, addresses[part], threshold, block).view("<u4")
-            found = np.bitwise_count(stops ^ (stops - np.uint32(1)))
-            found *= going
-            passed += found
-            np.equal(found, _BITS_PER_BLOCK, out=going)
-            if not going.any():
-                break
-    bits >>= 3
-    return bits
+@lru_cache(maxsize=32)
+def _staying(fine: int, coarse: int) -> Staircase:
+    """One step: the chance that a coarser level is read as the finer one is, at most 1 - 2^-64."""
+    if fine >= coarse:
+        raise ParameterError(f"level {fine} is not finer than {coarse}, which would be made of it")
+    chance = bridge_atom(noise_parameter(fine), noise_parameter(coarse))
 
+    def step(precision: int) -> tuple[int, int]:
+        part = chance.numerator << precision
+        return part // chance.denominator, -(-part // chance.denominator)
 
-def _stops(source: LeadingWords, addresses: Blocks, threshold: int, block: int) -> NDArray[np.bool_]:
-    """Shape (n, 8): which words of a block are >= the threshold."""
-    lead, rest = threshold >> REST_BITS, threshold & ((1 << REST_BITS) - 1)
-    leads = source.leads(addresses, block)
-    stops = leads >= lead
-    if rest:
-        doubts = np.flatnonzero(leads == lead)
-        if len(doubts):
-            rows, lanes = np.divmod(doubts, 2 * WORDS_PER_BLOCK)
-            sides, words = np.divmod(lanes, WORDS_PER_BLOCK)
-            rests = source.rests(addresses[rows], (words + WORDS_PER_BLOCK * block).astype(np.uint64))
-            stops[rows, lanes] = rests[np.arange(len(doubts)), sides] >= rest
-    return stops
-
-
-def _blocks_per_round(threshold: int) -> int:
-    """So many that about a quarter of the sides runs on; what is read does not depend on it."""
-    lead = threshold >> REST_BITS
-    quarter = 1 << 14
-    run_on = 1 << 16
-    for blocks in range(1, _MOST_BLOCKS):
-        run_on = run_on * lead**WORDS_PER_BLOCK >> 16 * WORDS_PER_BLOCK
-        if run_on <= quarter:
-            return blocks
-    return _MOST_BLOCKS
+    return Staircase(lambda _: step, 1)

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.errors import ParameterError
-from stream_dp.exact.aes import KEY_BYTES, Blocks
+from stream_dp.exact.aes import KEY_BYTES
 from stream_dp.exact.bits import BitSource
 from stream_dp.exact.reals import exp_neg
-from stream_dp.lossless.bulk import REST_BITS, AddressedWords, Staircase, Step, Uniforms
+from stream_dp.lossless.bulk import Staircase, Step, Uniforms
 from stream_dp.lossless.levels import WORD_BITS
 
 SMALLEST_STEP = Fraction(1)
@@ -100,49 +100,6 @@ def bulk_gaussian(variance: Fraction, size: int, bits: BitSource) -> NDArray[np.
     uniforms = Uniforms(bits.bits(8 * KEY_BYTES).to_bytes(KEY_BYTES))
     magnitudes = _magnitudes(variance).counts_above(uniforms, 0, size)
     return np.where(uniforms.leads(_SIGN, size) & 1, -magnitudes, magnitudes)
-
-
-class _KeyedUniforms:
-    """One uniform number and one sign for each key of a table, fixed by the key's name."""
-
-    def __init__(self, streams: AddressedWords, addresses: Blocks) -> None:
-        self._streams, self._addresses = streams, addresses
-        self._first = streams.blocks(addresses, 0)
-
-    @property
-    def negative(self) -> NDArray[np.bool_]:
-        return (self._first[:, 1] & np.uint64(1)).astype(np.bool_)
-
-    def leads(self, first: int, size: int) -> NDArray[np.uint16]:
-        return (self._first[first : first + size, 0] >> np.uint64(REST_BITS)).astype(np.uint16)
-
-    def rests(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        rests: NDArray[np.uint64] = self._first[numbers, 0] & np.uint64((1 << REST_BITS) - 1)
-        return rests
-
-    def prefix(self, number: int, bits: int) -> int:
-        value = 0
-        for block in range(bits // WORD_BITS):
-            value = value << WORD_BITS | int(self._streams.blocks(self._addresses[number : number + 1], block)[0, 0])
-        return value
-
-
-def keyed_gaussian(streams: AddressedWords, addresses: Blocks, variance: Fraction) -> NDArray[np.int64]:
-    """Return discrete Gaussian noise for the keys of a table: always the same for a key, whatever the others are.
-
-    Args:
-        streams: the words of the table, used for nothing else.
-        addresses: of the keys, shape (n, 2).
-        variance: as in `bulk_gaussian`.
-
-    Returns:
-        Shape (n,).
-
-    Source: specs/lossless 6.2, 7.6.
-    """
-    uniforms = _KeyedUniforms(streams, addresses)
-    magnitudes = _magnitudes(variance).counts_above(uniforms, 0, len(addresses))
-    return np.where(uniforms.negative, -magnitudes, magnitudes)
 
 
 class GaussianSum:

@@ -82,7 +82,7 @@ class ReleaseEngine:
         Args:
             views: the views whose ledger lives in this partition, with their first editions.
             slots: when records leave.
-            keys: the secrets that coarser levels are derived from.
+            keys: the secrets that coarser levels are locked with.
             entropy: source of fresh noise.
             lists: the public lists that stand in topics.
             destinations: where what it sends goes.

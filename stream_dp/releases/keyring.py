@@ -1,9 +1,7 @@
-"""The application's part of what coarser levels are derived from (specs/lossless 6.2): windows to come use the newest.
+"""The application's part of what coarser levels are locked with (`sealed.lock`): windows to come use the newest.
 
-The other part is each window's own and goes with it (`WindowNoise`, `expiry`). Two keys give unrelated streams,
-so windows of different keys share no noise. Each window is read with the key that it was sealed with, as long as it is
-retained: read with another one, a coarser level would be the finest with other noise, and two such readings tell more
-than either.
+The other part is each window's own and goes with it (`WindowNoise`, `expiry`). Each window is read with the key that it
+was sealed with, as long as it is retained: read with another one, a coarser level would be random numbers.
 """
 
 from __future__ import annotations

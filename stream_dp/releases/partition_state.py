@@ -115,7 +115,7 @@ class PartitionState:
         Args:
             views: the views whose ledger lives in this partition, with their first editions.
             slots: when records leave.
-            keys: the secrets that coarser levels are derived from.
+            keys: the secrets that coarser levels are locked with.
         """
         self.views = {view.name: view for view in views}
         self.marks = {view.name: ViewRow(view.fingerprint, *[view.begins_ms] * 3) for view in views}

@@ -9,6 +9,7 @@ names the draw all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, pairwise
 from types import MappingProxyType
 
 import msgspec
@@ -63,23 +64,24 @@ class RecordRow(msgspec.Struct, array_like=True):
 
 def table_rows(view: str, start: int, table: SealedTable) -> list[Change]:
     """The rows of a sealed table."""
-    entries = zip(table.items, table.values, strict=True)
+    beside = len(table.excess) // max(1, len(table.items))
     room = RECORD_BYTES - len(table.payload)
-    cuts = list(cut(entries, lambda entry: len(entry[0].encode()) + _ENTRY_BYTES, room)) or [[]]
+    cuts = list(cut(table.items, lambda item: len(item.encode()) + _ENTRY_BYTES + beside, room)) or [[]]
+    ends = list(accumulate(map(len, cuts), initial=0))
     return [
-        (table_key(view, start, number), encode(TableRow(len(cuts), _with(table, part))))
-        for number, part in enumerate(cuts)
+        (table_key(view, start, number), encode(TableRow(len(cuts), _part(table, first, end, beside))))
+        for number, (first, end) in enumerate(pairwise(ends))
     ]
+
+
+def _part(table: SealedTable, first: int, end: int, beside: int) -> SealedTable:
+    excess = table.excess[beside * first : beside * end]
+    return SealedTable(table.digest, table.items[first:end], table.values[first:end], table.payload, excess)
 
 
 def table_key(view: str, start: int, part: int) -> bytes:
     """The row of a part of a sealed table."""
     return window_key(TABLE, view, start) + bucket_number(part)
-
-
-def _with(table: SealedTable, entries: Sequence[tuple[str, int]]) -> SealedTable:
-    items, values = [item for item, _ in entries], [value for _, value in entries]
-    return SealedTable(table.digest, items, values, table.payload)
 
 
 def forgotten_table(view: str, start: int, rows: Rows) -> list[Change]:
@@ -97,8 +99,9 @@ def stored_table(view: str, start: int, rows: Rows) -> SealedTable:
     found = [decode(TableRow, value) for _, value in rows.scan(prefix, after(prefix))]
     if not found or {(row.parts, row.table.digest) for row in found} != {(len(found), found[0].table.digest)}:
         raise StateError(f"the stored table of a window of view {view} is damaged")
-    entries = [entry for row in found for entry in zip(row.table.items, row.table.values, strict=True)]
-    return _with(found[0].table, entries)
+    parts = [row.table for row in found]
+    items, values = ([*chain(*columns)] for columns in ([one.items for one in parts], [one.values for one in parts]))
+    return SealedTable(parts[0].digest, items, values, parts[0].payload, b"".join(one.excess for one in parts))
 
 
 def noise_of(view: ViewPlan, start: int, row: WindowRow, secrets: Mapping[str, bytes]) -> WindowNoise:

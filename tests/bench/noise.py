@@ -1,9 +1,9 @@
-"""Nanoseconds per draw and per key and level, beside OpenDP and NumPy, in one run: `python -m tests.bench.noise`.
+"""Nanoseconds per draw, and per key of a sealed table, beside OpenDP and NumPy: `python -m tests.bench.noise`.
 
-Drawn are discrete Laplace numbers, read are sealed tables at one level coarser than the sealed one. Times are those of
-one processor core (its own time: others on the machine count less), the best of a few runs taken in turns. OpenDP
-(`pip install opendp`) draws as exactly and as securely as this package; NumPy's generator is neither, and its
-figures are only a measure of how fast numbers come at all.
+Drawn are discrete Laplace numbers and what coarser levels have beyond the finest; read are sealed tables, at one level
+coarser than the sealed one and at three. Times are those of one processor core (its own time: others on the machine
+count less), the best of a few runs taken in turns. OpenDP (`pip install opendp`) draws as exactly and as securely as
+this package; NumPy's generator is neither, and its figures are only a measure of how fast numbers come at all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,15 +21,15 @@ import numpy as np
 from rich.table import Table
 
 from stream_dp.exact.bits import SystemBits
-from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise
+from stream_dp.lossless.bulk import bulk_noise
 from stream_dp.lossless.levels import threshold_for
-from stream_dp.lossless.sealed import WindowNoise, read_levels, seal
+from stream_dp.lossless.sealed import WindowNoise, laplace_excess, lock, read_levels, seal
 from tests.bench.figures import show
 from tests.support.readings import read_rows_lmr1
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(2)]
 SEALED = threshold_for(Fraction(3))
-"""Level of the sealed table: every level above is read through its own words and those of this one."""
+"""Level of the sealed table."""
 KEYS = 1_000_000
 OPENDP_DRAWS = 20_000
 LMR1_KEYS = 2_000
@@ -64,32 +64,30 @@ def _tasks(keys: int) -> Iterator[Task]:
     """What, at which epsilon, how many numbers, and how."""
     counts = {b"key %d" % i: i % 100 for i in range(keys)}
     few = dict(list(counts.items())[:LMR1_KEYS])
-    streams = AddressedWords(bytes(32), b"bench", bytes(32))
-    addresses = streams.addresses(list(counts))
-    yield "addresses", "any", keys, lambda: streams.addresses(list(counts))
+    ladder = [*(threshold_for(epsilon) for epsilon in EPSILONS), SEALED]
     yield "seal, whole", "3", keys, lambda: seal(counts, SEALED, SystemBits())
+    yield "what three levels have beyond, drawn", "all three", keys, lambda: laplace_excess(ladder, keys, SystemBits())
 
     noise, digest = WindowNoise(b"bench", bytes(32)), bytes(32)
+    values, locked = list(counts.values()), lock(laplace_excess(ladder, keys, SystemBits()), noise, digest)
 
-    def whole(thresholds: Sequence[int]) -> Callable[[], object]:
-        return lambda: read_levels(counts, noise, digest, thresholds=thresholds, finest=SEALED)
+    def read(*levels: int) -> list[list[int]]:
+        return read_levels(values, locked, noise, digest, levels=levels, finest=len(EPSILONS))
 
     def lmr1(threshold: int) -> Callable[[], object]:
         return lambda: read_rows_lmr1(
             few, prf_key=noise.prf_key, window=noise.name, digest=digest, thresholds=[threshold], finest=SEALED
         )
 
-    for epsilon in EPSILONS:
+    for at, epsilon in enumerate(EPSILONS):
         name, level = str(epsilon), threshold_for(epsilon)
         yield "draw, stream-dp", name, keys, partial(bulk_noise, level, keys, SystemBits())
         yield "draw, NumPy", name, keys, _numpy(epsilon, keys)
         if (opendp := _opendp(epsilon)) is not None:
             yield "draw, OpenDP", name, OPENDP_DRAWS, opendp
-        yield "key and level, words", name, keys, partial(bulk_clocks, streams, addresses, level)
-        yield "key and level, whole read", name, keys, whole([level])
-        yield "key and level, whole read, LMR1", name, LMR1_KEYS, lmr1(level)
-    ladder = [threshold_for(epsilon) for epsilon in EPSILONS]
-    yield "key and level, whole read", "all three", len(ladder) * keys, whole(ladder)
+        yield "key, whole read", name, keys, partial(read, at)
+        yield "key, whole read, LMR1", name, LMR1_KEYS, lmr1(level)
+    yield "key, whole read", "all three", keys, partial(read, *range(len(EPSILONS)))
 
 
 def _numpy(epsilon: Fraction, size: int) -> Callable[[], object]:

@@ -12,23 +12,20 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.exact.aes import Blocks
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.lossless.bulk import AddressedWords, bulk_clocks, bulk_noise
+from stream_dp.lossless.bulk import bulk_noise
 from stream_dp.lossless.levels import noise_parameter, threshold_for
-from stream_dp.lossless.sealed import seal
+from stream_dp.lossless.sealed import laplace_excess, seal
 from tests.support.chance import laplace_cells, p_value
 from tests.support.chosen import ordinarily
 from tests.support.laplace_laws import bridge_pmf
-from tests.support.readings import read_rows, read_rows_lmr1
+from tests.support.readings import read_rows_lmr1, rows_of
 
 pytestmark = pytest.mark.statistical
 
 FALSE_ALARM = 1e-6
 KEYS = [b"%d" % i for i in range(20_000)]
 FINE, COARSE = Fraction(1), Fraction(1, 2)
-Construction = Callable[..., dict[bytes, tuple[int, ...]]]
-both = pytest.mark.parametrize("construction", [read_rows_lmr1, read_rows], ids=["LMR1", "LMR3"])
 OFF = [Fraction(13, 10), Fraction(7, 10)]  # of the scale
 SEED = b"seal, one draw per test"
 
@@ -41,8 +38,8 @@ def sealed(epsilon: Fraction) -> dict[bytes, int]:
     return seal(dict.fromkeys(KEYS, 0), threshold_for(epsilon), KeyedBits(SEED, str(epsilon).encode()))
 
 
-def read(fine: dict[bytes, int], epsilon: Fraction, construction: Construction) -> list[int]:
-    rows = construction(
+def read_lmr1(fine: dict[bytes, int], epsilon: Fraction) -> list[int]:
+    rows = read_rows_lmr1(
         fine,
         prf_key=bytes(range(32)),
         window=b"window",
@@ -51,6 +48,15 @@ def read(fine: dict[bytes, int], epsilon: Fraction, construction: Construction) 
         finest=threshold_for(FINE),
     )
     return [value for (value,) in rows.values()]
+
+
+def read(fine: dict[bytes, int], epsilon: Fraction) -> list[int]:
+    ladder = [threshold_for(epsilon), threshold_for(FINE)]
+    return [value for value, _ in rows_of(fine, ladder, KeyedBits(SEED, b"beyond")).values()]
+
+
+Construction = Callable[[dict[bytes, int], Fraction], list[int]]
+both = pytest.mark.parametrize("construction", [read_lmr1, read], ids=["LMR1", "shipped"])
 
 
 def test_sealed_noise_is_discrete_laplace() -> None:
@@ -64,14 +70,14 @@ def test_sealed_noise_of_another_scale_is_rejected(scale: Fraction) -> None:
 
 @both
 def test_a_coarser_reading_is_discrete_laplace_at_its_own_level(construction: Construction) -> None:
-    assert p_value(read(sealed(FINE), COARSE, construction), cells(COARSE, 8)) > FALSE_ALARM
+    assert p_value(construction(sealed(FINE), COARSE), cells(COARSE, 8)) > FALSE_ALARM
 
 
 @pytest.mark.slow
 @both
 @pytest.mark.parametrize("scale", OFF)
 def test_a_coarser_reading_of_another_scale_is_rejected(scale: Fraction, construction: Construction) -> None:
-    assert p_value(read(sealed(FINE), COARSE / scale, construction), cells(COARSE, 8)) < FALSE_ALARM
+    assert p_value(construction(sealed(FINE), COARSE / scale), cells(COARSE, 8)) < FALSE_ALARM
 
 
 def bridge_cells(m: int) -> dict[int, Fraction]:
@@ -88,7 +94,7 @@ def test_what_a_coarser_level_adds_has_the_law_of_the_bridge_whatever_the_sealed
 ) -> None:
     """Checked apart where the sealed noise is positive, zero and negative: that is what independence says."""
     fine = sealed(FINE)
-    added = {key: up - fine[key] for key, up in zip(fine, read(fine, COARSE, construction), strict=True)}
+    added = {key: up - fine[key] for key, up in zip(fine, construction(fine, COARSE), strict=True)}
     for sign in (-1, 0, 1):
         part = [added[key] for key, value in fine.items() if (value > 0) - (value < 0) == sign]
         assert p_value(part, bridge_cells(4)) > FALSE_ALARM
@@ -123,27 +129,19 @@ def test_a_million_draws_tell_a_scale_that_is_two_percent_off(off: Fraction) -> 
     assert p_value(noise.tolist(), cells(SMALL, 60)) < FALSE_ALARM
 
 
-@pytest.fixture(scope="module")
-def million() -> tuple[AddressedWords, Blocks]:
-    """A million keys of one table."""
-    streams = AddressedWords(bytes(range(32)), b"window", bytes(32))
-    return streams, streams.addresses([b"%d" % i for i in range(MILLION)])
+def of_steps(off: Fraction = Fraction(1)) -> list[int]:
+    """A million numbers of a fine level and the steps to one that is nearly twice as coarse, and to a coarse one."""
+    ladder, bits = [threshold_for(epsilon) for epsilon in (SMALL / off, Fraction(1, 6), LARGE)], KeyedBits(SEED, b"all")
+    fine = bulk_noise(ladder[-1], MILLION, bits)
+    noise: list[int] = (fine + laplace_excess(ladder, MILLION, bits)[:, 0]).tolist()
+    return noise
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "m"), [(SMALL, 60), (LARGE, 6)])
-def test_clocks_of_a_million_keys_have_discrete_laplace_differences(
-    million: tuple[AddressedWords, Blocks], epsilon: Fraction, m: int
-) -> None:
-    plus, minus = bulk_clocks(*million, threshold_for(epsilon))
-
-    assert p_value((plus - minus).tolist(), cells(epsilon, m)) > FALSE_ALARM
+def test_a_million_numbers_of_two_steps_are_discrete_laplace() -> None:
+    assert p_value(of_steps(), cells(SMALL, 60)) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("off", ordinarily(1, [Fraction(98, 100), Fraction(102, 100)]))
-def test_clocks_of_a_scale_that_is_two_percent_off_are_rejected(
-    million: tuple[AddressedWords, Blocks], off: Fraction
-) -> None:
-    plus, minus = bulk_clocks(*million, threshold_for(SMALL / off))
-
-    assert p_value((plus - minus).tolist(), cells(SMALL, 60)) < FALSE_ALARM
+def test_steps_of_a_scale_that_is_two_percent_off_are_rejected(off: Fraction) -> None:
+    assert p_value(of_steps(off), cells(SMALL, 60)) < FALSE_ALARM

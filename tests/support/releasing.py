@@ -367,7 +367,7 @@ class Desk:
         return stored_table(view, start, self.machine)
 
     def key(self, view: str, start: int) -> bytes:
-        """What the noise of a released window's coarser levels is derived from."""
+        """What the noise of a released window's coarser levels is locked with."""
         row, name = self.row(view, start), self.plan.views[view].noise_name(start)
         return WindowNoise.of(name, self.keys.secrets[row.key_id], row.secret).prf_key
 

@@ -1,4 +1,4 @@
-"""The threshold process a word at a time: what `bulk_clocks` and `excess` compute for whole tables, and `LMR1`."""
+"""The threshold process a word at a time, and `LMR1`: the reference of specs/lossless for what all levels add."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from struct import Struct
 
 from stream_dp.errors import StateError
 from stream_dp.exact.bits import hmac_blocks
-from stream_dp.lossless.bulk import length_prefixed
+from stream_dp.lossless.sealed import length_prefixed
 
 _TAG = b"LMR1"
 _FOUR_WORDS = Struct(">4Q")

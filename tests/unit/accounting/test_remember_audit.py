@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from stream_dp.exact.bits import system_entropy
-from stream_dp.kinds import histogram, kind, sealing
+from stream_dp.kinds import sealing
 from stream_dp.kinds.histogram import HISTOGRAM, HistogramPlan
 from stream_dp.kinds.kind import ViewBasis
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import LAPLACE, TRUNCATED, Ladder, SealedTable, Sealing, TruncatedLevel
 from stream_dp.lossless.levels import WORD
-from stream_dp.lossless.sealed import WindowNoise
+from stream_dp.lossless.sealed import Excess, WindowNoise
 from stream_dp.runtime.kafka.list_topics import _KeysOfRelease
 from tests.support.given import there
 
@@ -78,16 +79,11 @@ def noise() -> Iterator[tuple[int, int, float]]:
 def enumerated(z: int, e: int) -> Iterator[None]:
     """All keys get this noise."""
 
-    def seal_counts(exact: Mapping[bytes, int], *_: object) -> tuple[bytes, dict[bytes, int]]:
-        return b"", {key: exact[key] + z for key in sorted(exact)}
-
-    def read_counts(table: SealedTable, _: object, levels: list[int], __: object) -> list[list[int]]:
-        return [[value + (e if level == COARSE else 0) for value in table.values] for level in levels]
+    def seal_counts(exact: Mapping[bytes, int], *_: object) -> tuple[bytes, dict[bytes, int], Excess]:
+        return bytes(32), {key: exact[key] + z for key in sorted(exact)}, np.full((len(exact), 1), e)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(histogram, "seal_counts", seal_counts)
-        for module in (sealing, kind):
-            patch.setattr(module, "read_counts", read_counts)
+        patch.setattr(sealing, "seal_counts", seal_counts)
         yield
 
 

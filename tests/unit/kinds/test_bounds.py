@@ -139,7 +139,7 @@ def test_a_record_says_what_each_bound_leaves_out() -> None:
         assert low <= one.left_out <= high
         assert low == 100 * left_out(counts, GRID, bound, -reach) // 1
         assert high == -(-100 * left_out(counts, GRID, bound, reach) // 1)
-    assert record.extent() == "a bound at the end of bin 11-20 leaves out about 5 % of items or less"
+    assert record.extent() == "a bound at the end of bin 6-10 leaves out about 5 % of items or less"
     assert "this bound leaves out" in record_line(record)
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from stream_dp.accounting import Cost, Ledger, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.sealing import SealedTable
+from stream_dp.kinds.sealing import SealedTable, Sealing, gaussian_levels, seal_counts
+from stream_dp.lossless.gaussian import bulk_gaussian
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.releases.accounts import difference, price
@@ -131,7 +134,7 @@ def test_a_digest_tells_one_snapshot_and_one_salt_from_every_other() -> None:
 
 def test_levels_of_other_counts_of_another_window_and_under_another_key_have_other_noise() -> None:
     table = seal(PAGES, {f"page {n}": 100 for n in range(20)})
-    other = SealedTable(bytes(32), table.items, table.values)
+    other = structs.replace(table, digest=bytes(32))
     (usual,) = read(PAGES, table, [COARSE])
     assert read(PAGES, other, [COARSE]) != [usual]
     assert read(PAGES, table, [COARSE], start=1000) != [usual]
@@ -281,22 +284,49 @@ def test_a_topk_read_at_a_level_has_the_noise_of_the_plan(level: int) -> None:
 
 
 def test_with_the_ring_and_all_that_is_stored_but_not_the_secret_of_the_window_no_coarser_level_can_be_told() -> None:
-    """Each secret reads the same finest level and coarser ones of its own, as far from it as the law says; so who lacks
-    it is left with the law, though the key file and the table are known. (The secrets are fixed: no false alarm.)"""
+    """What is stored depends on the secret by a mask alone, and to whoever lacks it all masks are equally likely: those
+    of two secrets differ in half of their bits. (The secrets are fixed: no false alarm.)"""
     name, thousand = PAGES.noise_name(0), {f"page {n}": 1000 for n in range(1000)}
-    table = seal(PAGES, thousand)
-    readings = [
-        [
-            dict(reading.items)
-            for reading in read_window(PAGES, 0, table, LEVELS, WindowNoise.of(name, KEY, own).prf_key)
-        ]
-        for own in (bytes([number]) * 32 for number in range(6))
+    keys = [WindowNoise.of(name, KEY, bytes([number]) * 32).prf_key for number in range(6)]
+    tables = [
+        seal_window(PAGES, 0, thousand, prf_key=key, entropy=lambda context: KeyedBits(b"entropy", context))
+        for key in keys
     ]
-    assert all(reading[FINE] == readings[0][FINE] for reading in readings)
-    for level, reach in ((COARSE, 4), (MIDDLE, 2)):
-        assert len({tuple(sorted(reading[level].items())) for reading in readings}) == len(readings)
-        moved = [reading[level][item] - reading[FINE][item] for reading in readings for item in thousand]
+    for table, key in zip(tables, keys, strict=True):
+        assert read_window(PAGES, 0, table, LEVELS, key) == read_window(PAGES, 0, tables[0], LEVELS, keys[0])
+        assert structs.replace(table, excess=b"") == structs.replace(tables[0], excess=b"")
+    for one, other in combinations(tables, 2):
+        bits = 8 * len(one.excess)
+        apart = (int.from_bytes(one.excess) ^ int.from_bytes(other.excess)).bit_count()
+        assert bits >= 16_000
+        assert abs(2 * apart - bits) < 5 * bits**0.5
+
+
+def test_gaussian_levels_are_made_by_steps_of_the_variances_between_them() -> None:
+    levels = gaussian_levels(
+        [(name, Fraction(epsilon)) for name, epsilon in (("a", "1/4"), ("b", "1/2"), ("c", "1"))], 1
+    )
+    noise, exact = WindowNoise(b"window", bytes(32)), dict.fromkeys((b"%d" % n for n in range(100)), 7)
+    bits = keyed(b"noisewindow")
+    first, second, third = (
+        bulk_gaussian(variance, 100, bits)
+        for variance in (levels[2].variance, *(levels[at].variance - levels[at + 1].variance for at in (1, 0)))
+    )
+
+    _, fine, excess = seal_counts(exact, levels, Sealing(noise, keyed, {}))
+
+    assert [*fine.values()] == (7 + first).tolist()
+    assert excess.T.tolist() == [(second + third).tolist(), second.tolist()]
+
+
+@pytest.mark.statistical
+def test_what_coarser_levels_add_has_the_law_of_the_bridge() -> None:
+    table = seal(PAGES, {f"page {n}": 1000 for n in range(20_000)})
+    coarse, middle, fine = (dict(reading.items) for reading in read(PAGES, table, LEVELS))
+    for reading, level, other, reach in ((coarse, COARSE, MIDDLE, 4), (middle, MIDDLE, COARSE, 2)):
+        moved = [reading[item] - fine[item] for item in fine]
         assert p_value(moved, bridge(level, reach)) > 1e-4
+        assert p_value(moved, bridge(other, 2)) < 1e-7
 
 
 def bridge(level: int, reach: int) -> dict[int, Fraction]:

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless import bulk as module
-from stream_dp.lossless.bulk import COARSEST, Uniforms, bulk_noise, staircases
+from stream_dp.lossless.bulk import COARSEST, Uniforms, bulk_noise, bulk_step, staircases
+from stream_dp.lossless.discrete_laplace import bridge_atom
 from stream_dp.lossless.levels import WORD, noise_parameter, threshold_for
 from tests.support.chosen import ordinarily
 from tests.support.tapes import RecordedBits
 
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "lmr3.json").read_text())
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "lmr4.json").read_text())
 EPSILONS = [
     Fraction(epsilon) for epsilon in ("20", "5", "2", "1", "1/2", "1/10", "1/31", "1/50", "1/1000", "1/1000000")
 ]
@@ -241,3 +242,57 @@ def test_noise_that_may_not_fit_is_refused() -> None:
     for level in (COARSEST + 1, WORD - 1):
         with pytest.raises(ParameterError, match="does not fit 64 bits"):
             bulk_noise(level, 1, RecordedBits(bytes(32)))
+
+
+# -- steps from level to level ----------------------------------------------------------------------------------------
+def stays(fine: int, coarse: int) -> Fraction:
+    return bridge_atom(noise_parameter(fine), noise_parameter(coarse))
+
+
+def test_the_steps_of_the_vectors_are_drawn() -> None:
+    tape = bytes.fromhex(VECTORS["key_hex"]) + bytes.fromhex(VECTORS["other_hex"])
+    for step in VECTORS["steps"]:
+        noise = bulk_step(step["fine"], step["coarse"], len(step["noise"]), RecordedBits(tape))
+        assert noise.tolist() == step["noise"]
+        assert 0 in step["noise"]
+
+
+@given(levels=st.tuples(LEVELS, LEVELS), tape=st.binary(min_size=64, max_size=64))
+@settings(derandomize=True, max_examples=60, deadline=None)
+def test_a_step_is_the_noise_of_the_coarser_level_for_those_whose_number_does_not_say_that_they_stay(
+    levels: tuple[int, int], tape: bytes
+) -> None:
+    """Each number is compared with the chance by itself, in rationals."""
+    fine, coarse = sorted(levels)
+    numbers = [Fraction(Uniforms(tape[:32]).prefix(index, 640), 1 << 640) for index in range(200)]
+    moved = [index for index, number in enumerate(numbers) if number >= stays(fine, coarse)]
+    expected = np.zeros(200, np.int64)
+    expected[moved] = bulk_noise(coarse, len(moved), RecordedBits(tape[32:]))
+
+    assert bulk_step(fine, coarse, 200, RecordedBits(tape)).tolist() == expected.tolist()
+
+
+@given(levels=st.tuples(LEVELS, LEVELS).filter(lambda pair: pair[0] != pair[1]))
+@settings(derandomize=True, max_examples=40, deadline=None)
+def test_a_number_just_below_the_chance_stays_and_one_just_above_does_not(levels: tuple[int, int]) -> None:
+    fine, coarse = sorted(levels)
+    chance = stays(fine, coarse)
+    floor = int(chance * (1 << 192))
+    numbers = [number for number in (floor - 1, floor + 1) if 0 <= number < 1 << 192]
+    chosen = Chosen(numbers)
+
+    found = module._staying(fine, coarse).counts_above(chosen, 0, len(numbers)).tolist()
+
+    assert found == [int(Fraction(number, 1 << 192) < chance) for number in numbers]
+
+
+def test_a_level_adds_nothing_to_itself_and_cannot_be_made_of_a_coarser_one() -> None:
+    tape = bytes(range(64))
+
+    assert not bulk_step(1 << 63, 1 << 63, 1000, RecordedBits(tape)).any()
+    with pytest.raises(ParameterError, match="is not finer than"):
+        bulk_step((1 << 63) + 1, 1 << 63, 1, RecordedBits(tape))
+    with pytest.raises(ParameterError, match="a level must be"):
+        bulk_step(1 << 63, WORD, 1, RecordedBits(tape))
+    with pytest.raises(ParameterError, match="does not fit 64 bits"):
+        bulk_step(1 << 63, COARSEST + 1, 1, RecordedBits(tape))

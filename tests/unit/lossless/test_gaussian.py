@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise: exact tails, draws, the noise of steps by name, and the law of sums."""
+"""Discrete Gaussian noise: exact tails, draws, and the law of sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from fractions import Fraction
 from functools import cache
 from itertools import accumulate
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +15,7 @@ from stream_dp.errors import ParameterError
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.exact.reals import exp_neg
 from stream_dp.lossless import gaussian as module
-from stream_dp.lossless.bulk import AddressedWords
-from stream_dp.lossless.gaussian import LARGEST_VARIANCE, GaussianSum, bulk_gaussian, keyed_gaussian
+from stream_dp.lossless.gaussian import LARGEST_VARIANCE, GaussianSum, bulk_gaussian
 from tests.support.chosen import ordinarily
 from tests.support.gaussian_laws import pmf
 from tests.unit.lossless.test_bulk_noise import Chosen
@@ -93,37 +91,6 @@ def test_a_draw_is_a_magnitude_and_a_fair_sign() -> None:
 def test_a_variance_out_of_range_is_refused(variance: Fraction) -> None:
     with pytest.raises(ParameterError, match="must be above 0 and at most"):
         bulk_gaussian(variance, 1, KeyedBits(b"", b""))
-
-
-KEYS = [b"key %d" % at for at in range(300)]
-
-
-def keyed(keys: Sequence[bytes], variance: Fraction = VARIANCES[3], step: bytes = b"step") -> list[int]:
-    streams = AddressedWords(bytes(range(32)), b"window", step)
-    return [int(one) for one in keyed_gaussian(streams, streams.addresses(keys), variance)]
-
-
-def test_the_noise_of_a_key_is_its_own_whatever_others_there_are() -> None:
-    whole = dict(zip(KEYS, keyed(KEYS), strict=True))
-    some = KEYS[7:200:3][::-1]
-    assert dict(zip(some, keyed(some), strict=True)) == {key: whole[key] for key in some}
-
-
-def test_steps_and_windows_have_noise_of_their_own() -> None:
-    one, other = keyed(KEYS), keyed(KEYS, step=b"other step")
-    assert abs(np.corrcoef(one, other)[0, 1]) < 0.35, "six standard deviations"
-    assert one != other
-
-
-def test_all_bits_of_a_keyed_number_are_those_of_its_blocks() -> None:
-    streams = AddressedWords(bytes(range(32)), b"window", b"step")
-    uniforms = module._KeyedUniforms(streams, streams.addresses(KEYS[:9]))
-    leads, rests = uniforms.leads(0, 9), uniforms.rests(np.arange(9))
-    for at in range(9):
-        prefix = uniforms.prefix(at, 192)
-        assert prefix >> 128 == int(leads[at]) << 48 | int(rests[at])
-        assert uniforms.prefix(at, 64) == prefix >> 128
-        assert prefix & ((1 << 64) - 1) != prefix >> 64 & ((1 << 64) - 1)
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------

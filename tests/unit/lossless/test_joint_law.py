@@ -1,9 +1,8 @@
 """Vector D07 on the shipped code: what every coalition of readers learns, from enumerated randomness.
 
-Levels are 3/8, 1/4 and 1/8. Words of the coarser levels are three bits long (64-bit words whose other bits are zero),
-and all streams of them up to a length are enumerated through `read_levels`; `seal` is run on all uniform numbers to 16
-bits. What longer ones would add is known exactly, and every statement below carries it. The same check rejects noise
-that is drawn independently per level.
+Levels are 3/8, 1/4 and 1/8. `seal` and every step of `laplace_excess` are run on all uniform numbers to 16 bits. What
+longer ones would add is known exactly, and every statement below carries it. The same check rejects noise that is drawn
+independently per level, from words of three bits.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stream_dp.errors import StateError
-from stream_dp.exact.aes import Blocks
-from stream_dp.lossless import bulk as bulk_noise
-from stream_dp.lossless import sealed
+from stream_dp.lossless import bulk, sealed
 from stream_dp.lossless.levels import noise_parameter
 from tests.support.laplace_family import pmf
 from tests.support.laplace_laws import bridge_pmf
@@ -81,88 +78,70 @@ def enumerated(run: Callable[[tuple[int, ...]], Outcome], longest: int) -> Law:
     return Law(law, missing)
 
 
-class EveryLead:
-    """Uniform numbers for `bulk_noise`: for plus all but the smallest, to 16 bits; minus has the largest throughout."""
+class EveryNumber:
+    """Uniform numbers: for plus each 16 bits but the smallest, all their other bits alike; minus has the largest."""
 
-    def __init__(self, key: bytes) -> None:
-        pass
+    def __init__(self, bit: int) -> None:
+        self._bit = bit
 
     def leads(self, first: int, size: int) -> NDArray[np.uint16]:
         part, index = divmod(first, 1 << 40)
-        leads = np.full(size, 0xFFFF) if part else np.arange(index + 1, index + 1 + size)
-        return leads.astype(np.uint16)
+        return (np.full(size, 0xFFFF) if part else np.arange(index + 1, index + 1 + size)).astype(np.uint16)
 
     def rests(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        raise AssertionError("at level 1/8 the top 16 bits decide everything but the smallest")
+        return np.full(len(numbers), self._bit * (2**48 - 1), np.uint64)
+
+    def prefix(self, number: int, bits: int) -> int:
+        assert number < 1 << 40, "those of minus are decided by 16 bits"
+        return (number + 1) << bits - 16 | self._bit * ((1 << bits - 16) - 1)
 
 
-def sealed_law(monkeypatch: pytest.MonkeyPatch) -> Law:
-    """Noise of `seal` at the fine level from plus, over all uniform numbers to 16 bits, minus being zero."""
-    monkeypatch.setattr(bulk_noise, "Uniforms", EveryLead)
-    keys = (i.to_bytes(2, "big") for i in range(0xFFFF))
-    drawn = Counter(sealed.seal(dict.fromkeys(keys, 0), FINE, RecordedBits(bytes(32))).values())
-    return Law({(z,): Fraction(n, 1 << 16) for z, n in drawn.items()}, Fraction(1, 1 << 16))
+def over_every_number(monkeypatch: pytest.MonkeyPatch, run: Callable[[], NDArray[np.int64]]) -> Law:
+    """The law of what comes of a number, where both ends of what begins with its 16 bits agree: all between do."""
+    ends = []
+    for bit in (0, 1):
+        monkeypatch.setattr(bulk, "Uniforms", lambda _, bit=bit: EveryNumber(bit))
+        ends.append(run().tolist())
+    decided = Counter(low for low, high in zip(*ends, strict=True) if low == high)
+    return Law({(z,): Fraction(n, 1 << 16) for z, n in decided.items()}, 1 - Fraction(decided.total(), 1 << 16))
 
 
-LONGEST = 8
+def noise_law(monkeypatch: pytest.MonkeyPatch, level: int) -> Law:
+    """Of the noise that is drawn at a level, from the law of each side while the other one is zero."""
+    half = over_every_number(monkeypatch, lambda: bulk.bulk_noise(level, 0xFFFF, RecordedBits(bytes(32))))
+    return half.plus(half, lambda plus, minus: (plus[0] - minus[0],))
 
 
-class EveryStream:
-    """Words for `excess`: one side of key i has the i-th stream, followed by words that stop every clock."""
-
-    def __init__(self, streams: list[tuple[int, ...]], side: int) -> None:
-        self._leads = np.full((len(streams), 2, LONGEST), 0xFFFF, np.uint16)
-        for row, stream in enumerate(streams):
-            self._leads[row, side, : len(stream)] = [word >> 48 for word in stream]
-
-    def __call__(self, key: bytes, *fields: bytes) -> EveryStream:
-        return self
-
-    def addresses(self, items: list[bytes]) -> Blocks:
-        return np.array([[int.from_bytes(item), 0] for item in items], np.uint64)
-
-    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
-        return self._leads[addresses[:, 0], :, 4 * block : 4 * block + 4].reshape(-1, 8)
-
-    def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        raise AssertionError("levels of three bits are decided by the leads")
+def step_law(monkeypatch: pytest.MonkeyPatch, fine: int, coarse: int) -> Law:
+    """Of a step: who moves is told by noise of 1, then the noise of those is that of the coarser level."""
+    noise = noise_law(monkeypatch, coarse)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk, "bulk_noise", lambda level, size, _: np.full(size, int(level == coarse)))
+        moves = over_every_number(monkeypatch, lambda: bulk.bulk_step(fine, coarse, 0xFFFF, RecordedBits(bytes(32))))
+    return moves.plus(noise, lambda move, z: (move[0] * z[0],))
 
 
-def excess_law(monkeypatch: pytest.MonkeyPatch, enumerated_side: int) -> Law:
-    """Excess of `read_levels` over the finest level from one side, the other one's clocks all being zero."""
-    streams = [
-        (*below, last)
-        for length in range(LONGEST)
-        for below in product([word for word in WORDS if word < COARSE], repeat=length)
-        for last in WORDS
-        if last >= COARSE
-    ]
-    monkeypatch.setattr(sealed, "AddressedWords", EveryStream(streams, enumerated_side))
-    columns = sealed.read_levels(
-        {i.to_bytes(2): 0 for i in range(len(streams))},
-        sealed.WindowNoise(b"w", bytes(32)),
-        bytes(32),
-        thresholds=LEVELS,
-        finest=FINE,
-    )
+def excess_law(monkeypatch: pytest.MonkeyPatch) -> Law:
+    """Of what `laplace_excess` adds, from all steps that may come, which are drawn independently."""
+    pairs = (FINE, MID), (MID, COARSE)
+    laws = [step_law(monkeypatch, *pair) for pair in pairs]
+    paths = [*product(*(law.decided.items() for law in laws))]
+    drawn = {pair: np.array([path[at][0][0] for path in paths]) for at, pair in enumerate(pairs)}
+    monkeypatch.setattr(sealed, "bulk_step", lambda fine, coarse, *_: drawn[fine, coarse])
     law: dict[Outcome, Fraction] = {}
-    for stream, outcome in zip(streams, zip(*columns, strict=True), strict=True):
-        law[outcome] = law.get(outcome, Fraction(0)) + Fraction(1, 8 ** len(stream))
-    return Law(law, A_COARSE**LONGEST)
+    for path, (coarse, mid) in zip(
+        paths, sealed.laplace_excess(LEVELS, len(paths), RecordedBits(b"")).tolist(), strict=True
+    ):
+        law[coarse, mid, 0] = law.get((coarse, mid, 0), Fraction(0)) + path[0][1] * path[1][1]
+    return Law(law, 1 - sum(law.values(), Fraction(0)))
 
 
 @pytest.fixture(scope="module")
 def shipped() -> Law:
-    """Joint law of the three readings of a count of zero: fresh fine noise, and the excess of either side."""
+    """Joint law of the three readings of a count of zero: fresh fine noise, and what the others have beyond it."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        plus, minus = (excess_law(monkeypatch, side) for side in (0, 1))
-        half = sealed_law(monkeypatch)
-
-    def added(x: Outcome, y: Outcome) -> Outcome:
-        return tuple(a + b for a, b in zip(x, y, strict=True))
-
-    fine = half.plus(half, lambda x, y: (x[0] - y[0],))
-    return fine.plus(plus.plus(minus, added), lambda fine, levels: tuple(fine[0] + level for level in levels))
+        fine, excess = noise_law(monkeypatch, FINE), excess_law(monkeypatch)
+    return fine.plus(excess, lambda fine, levels: tuple(fine[0] + level for level in levels))
 
 
 @pytest.fixture(scope="module")

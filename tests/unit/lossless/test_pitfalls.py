@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.discrete_laplace import mean_absolute
 from stream_dp.lossless.levels import threshold_for
-from stream_dp.lossless.sealed import WindowNoise, seal
+from stream_dp.lossless.sealed import seal
 from tests.support.chosen import ordinarily
 from tests.support.laplace_family import DiscreteLaplace, pmf
 from tests.support.laplace_laws import bridge_pmf, tail
 from tests.support.multiple_release import MultipleRelease
-from tests.support.readings import pruned, read_rows
+from tests.support.readings import read_rows_lmr1, rows_of
 
 F = Fraction
 LAPLACE = DiscreteLaplace()
@@ -131,7 +131,6 @@ def test_coarsening_a_clamped_value_has_another_law(every_number: Callable[..., 
 # ----------------------------------------------------------------------------- T6: what a coarse reader cannot see
 LADDER = [threshold_for(F(epsilon)) for epsilon in ("1/4", "1", "3")]
 COUNTS = {b"%d" % i: i % 7 for i in range(60)}
-SECRETS = {"prf_key": bytes(range(32)), "window": b"view window", "digest": bytes(32)}
 MINIMUM = st.lists(st.integers(-3, 12), min_size=2, max_size=2)
 
 
@@ -143,9 +142,7 @@ def test_t6_the_coarse_release_is_the_same_under_other_fine_thresholds(
     fine = seal(COUNTS, LADDER[-1], KeyedBits(b"t6", seed))
 
     def released(minimum: list[int]) -> dict[bytes, int]:
-        ladder = list(zip(LADDER, [coarse, *minimum], strict=True))
-        stored = pruned(fine, WindowNoise(SECRETS["window"], SECRETS["prf_key"]), SECRETS["digest"], ladder)
-        table = read_rows(stored, thresholds=[LADDER[0]], finest=LADDER[-1], **SECRETS)
+        table = rows_of(fine, LADDER, KeyedBits(b"t6 excess", seed), asked=[0], least=[coarse, *minimum])
         return {key: value for key, (value,) in table.items() if value >= coarse}
 
     assert released(one) == released(other)
@@ -159,7 +156,7 @@ def test_changed_counts_under_an_old_digest_betray_the_change_and_under_their_ow
     changed = {b"a": 11, b"b": 20}
 
     def read(table: dict[bytes, int], digest: bytes) -> dict[bytes, tuple[int, ...]]:
-        return read_rows(table, prf_key=key, window=window, digest=digest, thresholds=LADDER, finest=LADDER[-1])
+        return read_rows_lmr1(table, prf_key=key, window=window, digest=digest, thresholds=LADDER, finest=LADDER[-1])
 
     before, reused, own = read(fine, bytes(32)), read(changed, bytes(32)), read(changed, bytes(31) + b"1")
 

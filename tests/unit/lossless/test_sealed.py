@@ -1,51 +1,48 @@
+"""Sealed tables: what is drawn, what is stored of it, and that a level always reads the same."""
+
 from __future__ import annotations
 
+import json
+import runpy
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.errors import ParameterError, StateError
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.lossless.bulk import bulk_noise
+from stream_dp.kinds.sealing import Pruning
+from stream_dp.lossless.bulk import bulk_noise, bulk_step
+from stream_dp.lossless.gaussian import bulk_gaussian
 from stream_dp.lossless.levels import WORD, threshold_for
-from stream_dp.lossless.sealed import WindowNoise, read_gaussian, seal, snapshot_digest
-from tests.support.readings import pruned, read_rows, read_rows_lmr1
+from stream_dp.lossless.sealed import (
+    WindowNoise,
+    gaussian_excess,
+    laplace_excess,
+    lock,
+    read_levels,
+    seal,
+    snapshot_digest,
+)
+from tests.support.readings import DIGEST, NOISE, read_rows_lmr1, rows_of
 from tests.support.tapes import RecordedBits
 
+FOLDER = Path(__file__).parents[2] / "vectors"
+VECTORS: dict[str, Any] = json.loads((FOLDER / "lmr4.json").read_text())
 LADDER = [threshold_for(Fraction(epsilon)) for epsilon in ("1/10", "1/4", "1/2", "1", "2")]
 FINEST = LADDER[-1]
-KEY, WINDOW, DIGEST = bytes(range(32)), b"view\x00 window", bytes(reversed(range(32)))
-
-LEVELS = st.lists(st.integers(min_value=FINEST, max_value=LADDER[0]) | st.sampled_from(LADDER), max_size=5)
-Construction = Callable[..., dict[bytes, tuple[int, ...]]]
-LMR3, LMR1 = read_rows, read_rows_lmr1
-BOTH = st.sampled_from([LMR1, LMR3])
-both = pytest.mark.parametrize("construction", [LMR1, LMR3], ids=["LMR1", "LMR3"])
-TABLES = st.dictionaries(st.binary(max_size=20), st.integers(min_value=-50, max_value=50), max_size=4)
+KEY = NOISE.prf_key
 
 
 def read(
-    fine: Mapping[bytes, int],
-    thresholds: Sequence[int],
-    *,
-    key: bytes = KEY,
-    window: bytes = WINDOW,
-    digest: bytes = DIGEST,
-    finest: int = FINEST,
-    construction: Construction = LMR3,
+    fine: Mapping[bytes, int], thresholds: Sequence[int], *, key: bytes, window: bytes, digest: bytes, finest: int
 ) -> dict[bytes, tuple[int, ...]]:
-    return construction(
-        fine,
-        prf_key=key,
-        window=window,
-        digest=digest,
-        thresholds=thresholds,
-        finest=finest,
-    )
+    return read_rows_lmr1(fine, prf_key=key, window=window, digest=digest, thresholds=thresholds, finest=finest)
 
 
 # ------------------------------------------------------------------------------------------------------------- seal
@@ -84,7 +81,7 @@ def test_sealing_without_noise_or_with_endless_noise_is_refused(finest: int) -> 
         seal({b"a": 1}, finest, RecordedBits(bytes(32)))
 
 
-# ------------------------------------------------------------------------------------------------------- read_levels
+# ------------------------------------------------------------------------------------- vectors of specs/lossless: LMR1
 def test_vector_x04_releases_of_a_sealed_value(vector: Callable[[str], Any]) -> None:
     inputs, x04 = vector("X01")["inputs"], vector("X04")
     ladder = list(map(int, inputs["A"]))
@@ -96,7 +93,6 @@ def test_vector_x04_releases_of_a_sealed_value(vector: Callable[[str], Any]) -> 
         window=inputs["window"].encode(),
         digest=bytes.fromhex(inputs["snapshot_digest_hex"]),
         finest=ladder[-1],
-        construction=LMR1,
     )
 
     assert table == {b"alpha": tuple(x04["expected"]["releases"])}
@@ -113,7 +109,6 @@ def test_vector_x01_excess_over_the_finest_level(vector: Callable[[str], Any]) -
         window=inputs["window"].encode(),
         digest=bytes.fromhex(inputs["snapshot_digest_hex"]),
         finest=ladder[-1],
-        construction=LMR1,
     )
 
     assert {item.hex(): list(values) for item, values in table.items()} == {
@@ -121,84 +116,140 @@ def test_vector_x01_excess_over_the_finest_level(vector: Callable[[str], Any]) -
     }
 
 
-@given(fine=TABLES, asked=LEVELS, construction=BOTH)
-@settings(derandomize=True, max_examples=100, deadline=None)
-def test_a_level_reads_the_same_whatever_is_asked_with_it_and_again(
-    fine: dict[bytes, int], asked: list[int], construction: Construction
+# ----------------------------------------------------------------------------------- what coarser levels have beyond
+def test_the_excess_of_a_level_is_the_sum_of_the_steps_from_the_finest_to_it() -> None:
+    tape = bytes(range(256))
+    bits = RecordedBits(tape)
+    steps = [bulk_step(fine, coarse, 50, bits) for fine, coarse in zip(LADDER[:0:-1], LADDER[-2::-1], strict=True)]
+
+    excess = laplace_excess(LADDER, 50, RecordedBits(tape))
+
+    assert excess.shape == (50, 4)
+    for level in range(4):
+        assert excess[:, level].tolist() == np.sum(steps[: 4 - level], axis=0).tolist()
+    assert all(step.any() for step in steps)
+
+
+def test_the_gaussian_excess_of_a_level_is_the_sum_of_the_steps_from_the_finest_to_it() -> None:
+    variances = [Fraction(2), Fraction(30)]
+    bits = RecordedBits(bytes(range(64)))
+    first, second = (bulk_gaussian(variance, 50, bits) for variance in variances)
+
+    excess = gaussian_excess(variances, 50, RecordedBits(bytes(range(64))))
+
+    assert excess[:, 1].tolist() == first.tolist()
+    assert excess[:, 0].tolist() == (first + second).tolist()
+
+
+def test_one_level_has_nothing_beyond_it_and_nothing_is_stored_for_it() -> None:
+    excess = laplace_excess([FINEST], 3, RecordedBits(b""))
+
+    assert excess.shape == (3, 0)
+    assert lock(excess, NOISE, DIGEST) == b""
+    assert read_levels([1, 2, 3], b"", NOISE, DIGEST, levels=[0, 0], finest=0) == [[1, 2, 3]] * 2
+
+
+def test_levels_from_fine_to_coarse_are_refused() -> None:
+    with pytest.raises(ParameterError, match="is not finer than"):
+        laplace_excess(LADDER[::-1], 3, KeyedBits(KEY, b"draw"))
+
+
+# --------------------------------------------------------------------------------------------------- lock and read
+def test_the_vectors_are_what_their_script_makes(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(FOLDER / "make_lmr4.py"), run_name="__main__")
+
+    assert json.loads(capsys.readouterr().out) == VECTORS
+
+
+def test_the_ladder_of_the_vectors_belongs_to_its_epsilons() -> None:
+    assert [threshold_for(Fraction(epsilon)) for epsilon in VECTORS["epsilons"]] == VECTORS["ladder"]
+
+
+def test_the_excess_of_the_vectors_is_locked_and_read() -> None:
+    noise = WindowNoise(bytes.fromhex(VECTORS["window_hex"]), bytes.fromhex(VECTORS["key_hex"]))
+    digest = bytes.fromhex(VECTORS["digest_hex"])
+    for row in VECTORS["locked"]:
+        excess, locked = np.array(row["excess"], np.int64), bytes.fromhex(row["hex"])
+        assert lock(excess, noise, digest) == locked
+        zeros, finest = [0] * len(excess), excess.shape[1]
+        columns = read_levels(zeros, locked, noise, digest, levels=range(finest), finest=finest)
+        assert columns == excess.T.tolist()
+
+
+NUMBERS = st.integers(-130, 130) | st.integers(-(2**62), 2**62)
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> tuple[list[int], list[list[int]], int]:
+    """The values of some keys, for each what some coarser levels have beyond, and how many these are."""
+    keys, coarser = draw(st.integers(0, 20)), draw(st.integers(1, 4))
+    row = st.lists(NUMBERS, min_size=coarser, max_size=coarser)
+    values = draw(st.lists(st.integers(-(2**60), 2**60), min_size=keys, max_size=keys))
+    return values, draw(st.lists(row, min_size=keys, max_size=keys)), coarser
+
+
+@given(table=stored(), asked=st.lists(st.integers(0, 4), max_size=6))
+@settings(derandomize=True, max_examples=200, deadline=None)
+def test_every_level_reads_as_it_was_drawn_whatever_is_asked_with_it_and_again(
+    table: tuple[list[int], list[list[int]], int], asked: list[int]
 ) -> None:
-    together = read(fine, asked, construction=construction)
+    values, rows, finest = table
+    locked = lock(np.array(rows, np.int64).reshape(len(values), finest), NOISE, DIGEST)
+    levels = [level % (finest + 1) for level in asked]
+    drawn = [[value + row[at] for value, row in zip(values, rows, strict=True)] for at in range(finest)] + [values]
 
-    assert read(fine, asked, construction=construction) == together
-    for index, level in enumerate(asked):
-        alone = read(fine, [level], construction=construction)
-        assert alone == {key: (values[index],) for key, values in together.items()}
-    backwards = read(fine, asked[::-1], construction=construction)
-    assert backwards == {key: values[::-1] for key, values in together.items()}
-
-
-@given(fine=TABLES, construction=BOTH)
-@settings(derandomize=True, max_examples=100, deadline=None)
-def test_a_key_reads_the_same_whatever_other_keys_are_stored(
-    fine: dict[bytes, int], construction: Construction
-) -> None:
-    together = read(fine, LADDER, construction=construction)
-
-    for key, value in fine.items():
-        assert read({key: value}, LADDER, construction=construction) == {key: together[key]}
+    for _ in range(2):
+        assert read_levels(values, locked, NOISE, DIGEST, levels=levels, finest=finest) == [drawn[at] for at in levels]
 
 
-@given(fine=TABLES, construction=BOTH)
-@settings(derandomize=True, max_examples=100, deadline=None)
-def test_the_finest_level_is_the_sealed_value_and_the_data_only_shift_the_coarser_ones(
-    fine: dict[bytes, int], construction: Construction
-) -> None:
-    table, zero = (read(counts, LADDER, construction=construction) for counts in (fine, dict.fromkeys(fine, 0)))
-
-    for key, value in fine.items():
-        assert table[key][-1] == value
-        assert [reading - value for reading in table[key]] == list(zero[key])
+def test_each_number_takes_as_many_bytes_as_the_largest() -> None:
+    for largest, width in ((0, 1), (127, 1), (128, 2), (32_767, 2), (32_768, 4), (1 << 31, 8)):
+        for number in (largest, -largest):
+            excess = np.array([[0, 0], [number, 0], [0, 0]])
+            locked = lock(excess, NOISE, DIGEST)
+            assert len(locked) == 6 * width
+            assert read_levels([0] * 3, locked, NOISE, DIGEST, levels=[0], finest=2) == [[0, number, 0]]
 
 
-@both
-def test_another_key_window_or_digest_reads_other_noise(construction: Construction) -> None:
-    fine = {b"%d" % i: 0 for i in range(20)}
-    first = read(fine, LADDER[:1], construction=construction)
-
-    assert read(fine, LADDER[:1], construction=construction, key=bytes(32)) != first
-    assert read(fine, LADDER[:1], construction=construction, window=WINDOW + b"2") != first
-    assert read(fine, LADDER[:1], construction=construction, digest=bytes(32)) != first
+FINE = {b"%d" % i: i % 30 - 10 for i in range(3000)}
 
 
-@both
-def test_nothing_asked_gives_every_key_nothing(construction: Construction) -> None:
-    assert read({b"a": 1, b"b": 2}, [], construction=construction) == {b"a": (), b"b": ()}
-    assert read({}, LADDER, construction=construction) == {}
+def drawn(**asked: Any) -> dict[bytes, tuple[int, ...]]:
+    return rows_of(FINE, LADDER, KeyedBits(KEY, b"excess"), **asked)
 
 
-def test_the_two_constructions_read_other_noise() -> None:
-    fine = {b"%d" % i: 0 for i in range(20)}
+def test_the_finest_level_is_the_sealed_value_and_the_data_only_shift_the_coarser_ones() -> None:
+    whole = drawn()
+    zeros = rows_of(dict.fromkeys(FINE, 0), LADDER, KeyedBits(KEY, b"excess"))
 
-    assert read(fine, LADDER[:1], construction=LMR1) != read(fine, LADDER[:1], construction=LMR3)
-
-
-def test_a_level_finer_than_the_sealed_one_is_refused() -> None:
-    with pytest.raises(StateError, match="is finer than"):
-        read({b"a": 1}, [LADDER[0], FINEST - 1])
+    assert {key: row[-1] for key, row in whole.items()} == FINE
+    for key, row in whole.items():
+        assert [reading - FINE[key] for reading in row] == list(zeros[key])
 
 
-def test_a_level_that_never_stops_is_refused() -> None:
-    with pytest.raises(ParameterError, match="a level must be"):
-        read({b"a": 1}, [WORD])
+OTHERS = [
+    pytest.param(WindowNoise(NOISE.name, bytes(32)), DIGEST, id="key"),
+    pytest.param(WindowNoise(NOISE.name + b"2", NOISE.prf_key), DIGEST, id="window"),
+    pytest.param(NOISE, bytes(32), id="digest"),
+    pytest.param(WindowNoise(NOISE.name + DIGEST[:1], NOISE.prf_key), DIGEST[1:] + DIGEST[:1], id="moved"),
+]
 
 
-def test_a_noise_key_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(ParameterError, match="must have 32 bytes, not 16"):
-        read({b"a": 1}, LADDER, key=bytes(16))
+@pytest.mark.parametrize(("noise", "digest"), OTHERS)
+def test_another_key_window_or_digest_has_a_mask_of_its_own(noise: WindowNoise, digest: bytes) -> None:
+    """What is locked with one and read with the other is moved by both masks, whose bits are half ones."""
+    excess = np.zeros((4000, 2), np.int64)
+    masks = [int.from_bytes(lock(excess, *those)) for those in ((NOISE, DIGEST), (noise, digest))]
+
+    for mask in (*masks, masks[0] ^ masks[1]):
+        assert abs(mask.bit_count() - 32_000) < 6 * 126.5, "six standard deviations"
 
 
-def test_a_digest_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(StateError, match="has 32 bytes, not 31"):
-        read({b"a": 1}, LADDER, digest=bytes(31))
+@pytest.mark.parametrize("locked", [b"", bytes(5), bytes(7), bytes(18), bytes(60)])
+def test_bytes_that_are_not_of_so_many_keys_and_levels_are_refused(locked: bytes) -> None:
+    """Above all where nothing is stored: the finest level would be read in place of a coarser one."""
+    with pytest.raises(StateError, match=f"{len(locked)} bytes are not 6 numbers"):
+        read_levels([1, 2, 3], locked, NOISE, DIGEST, levels=[0], finest=2)
 
 
 @pytest.mark.parametrize(
@@ -208,35 +259,49 @@ def test_a_digest_of_the_wrong_length_is_refused() -> None:
         (bytes(32), bytes(31), (StateError, "has 32 bytes, not 31")),
     ],
 )
-def test_a_gaussian_table_is_read_with_a_key_and_a_digest_of_their_length(
+def test_a_key_or_digest_of_another_length_is_refused(
     key: bytes, digest: bytes, error: tuple[type[Exception], str]
 ) -> None:
     noise = WindowNoise(name=b"release", prf_key=key)
     with pytest.raises(error[0], match=error[1]):
-        read_gaussian({b"a": 1}, noise, digest, steps=[Fraction(2)], levels=[0, 1])
+        lock(np.zeros((1, 1), np.int64), noise, digest)
+    with pytest.raises(error[0], match=error[1]):
+        read_levels([1], b"1", noise, digest, levels=[0], finest=1)
 
 
 # ------------------------------------------------------------------------------------------------------------- prune
+LEAST = [30, 22, 19, 18, 18]
+
+
 def test_pruning_keeps_exactly_the_keys_that_some_level_shows() -> None:
-    fine = {b"%d" % i: i % 30 - 10 for i in range(3000)}
-    minimum = [30, 22, 19, 18, 18]
+    whole = drawn()
 
-    kept = pruned(fine, WindowNoise(WINDOW, KEY), DIGEST, list(zip(LADDER, minimum, strict=True)))
+    kept = drawn(least=LEAST)
 
-    shown = []
-    for level, least in zip(LADDER, minimum, strict=True):
-        shown.append({key for key, (value,) in read(fine, [level]).items() if value >= least})
-    assert kept == {key: fine[key] for key in fine if any(key in level for level in shown)}
-    assert list(kept) == [key for key in fine if key in kept]
+    shown = [{key for key, row in whole.items() if row[level] >= least} for level, least in enumerate(LEAST)]
+    assert list(kept) == [key for key in FINE if any(key in level for level in shown)]
     for keys in shown:  # every level of the ladder contributes keys, so none of them can have been left out
         assert keys - set().union(*(other for other in shown if other is not keys))
 
 
-def test_pruning_shows_a_key_that_just_reaches_its_minimum() -> None:
-    noise = WindowNoise(WINDOW, KEY)
+def test_a_key_that_is_kept_reads_as_it_would_with_all_others_at_every_level_and_set_of_levels() -> None:
+    whole = drawn()
 
-    assert pruned({b"a": 9}, noise, DIGEST, [(FINEST, 9)]) == {b"a": 9}
-    assert pruned({b"a": 8}, noise, DIGEST, [(FINEST, 9)]) == {}
+    for asked in ([0], [3, 1], [4], [0, 1, 2, 3, 4], [2, 2]):
+        for least in (LEAST, [40] * 5, [-(10**6)] * 5):
+            kept = drawn(least=least, asked=asked)
+            assert kept == {key: tuple(whole[key][level] for level in asked) for key in kept}
+            assert len(kept) > 50
+
+
+def test_pruning_shows_a_key_that_just_reaches_its_minimum_and_what_is_known() -> None:
+    excess = np.array([[-3, 1], [5, 0], [-5, -5], [0, 0]])
+    values = np.array([4, 4, 4, 9])
+
+    assert Pruning([9, 9, 9]).kept(values, excess).tolist() == [1, 3]
+    assert Pruning([10, 5, 10]).kept(values, excess).tolist() == [0, 3]
+    assert Pruning([10, 10, 10]).kept(values, excess).tolist() == []
+    assert Pruning([10, 10, 10], known=2).kept(values, excess).tolist() == [0, 1]
 
 
 # --------------------------------------------------------------------------------------------------- snapshot_digest

@@ -89,18 +89,21 @@ def test_what_waits_in_memory_is_numbers() -> None:
 # -- sealed tables --------------------------------------------------------------------------------------------------
 
 
-def table_of(keys: int, length: int = 1000) -> SealedTable:
-    items = [f"{number:0{length}}" for number in range(keys)]
-    return SealedTable(b"digest", items, [number - 2**40 for number in range(keys)], b"payload")
+def table_of(keys: int, length: int = 1000, beside: int = 0) -> SealedTable:
+    items, excess = [f"{number:0{length}}" for number in range(keys)], random.Random(keys).randbytes(keys * beside)
+    return SealedTable(b"digest", items, [number - 2**40 for number in range(keys)], b"payload", excess)
 
 
+@pytest.mark.parametrize("beside", [0, 3, 72])
 @pytest.mark.parametrize("keys", [0, 1, 511, 3000])
-def test_a_table_is_stored_in_rows_of_bounded_size_and_read_back(keys: int) -> None:
-    table, machine = table_of(keys), Machine()
+def test_a_table_is_stored_in_rows_of_bounded_size_and_read_back(keys: int, beside: int) -> None:
+    """What coarser levels have beyond the finest is cut between keys, and joined again."""
+    table, machine = table_of(keys, beside=beside), Machine()
     rows = table_rows("pages", 7000, table)
     machine.rows = {key: value or b"" for key, value in rows}
     assert all(len(key) + len(value or b"") <= MESSAGE_BYTES for key, value in rows)
-    assert len(rows) == max(1, -(-keys * 1016 // (RECORD_BYTES - RECORD_BYTES % 1016)))
+    entry = 1016 + beside
+    assert len(rows) == max(1, -(-keys * entry // (RECORD_BYTES - RECORD_BYTES % entry)))
     assert stored_table("pages", 7000, machine) == table
 
 
