@@ -70,7 +70,7 @@ def fixed_list(view: ViewPlan) -> Container[str] | None:
 def counted(
     script: list[Event], start_of: Callable[[date], date], first: date, last: date, listed: Container[str] | None
 ) -> dict[int, dict[str, int]]:
-    """Bounded counts by local date: the first items of a user in a day or month count, once; of a fixed list, its own."""
+    """Bounded counts by local date: the first items of a user in a day or month count, once; off a fixed list none."""
     had: defaultdict[tuple[date, str], list[str]] = defaultdict(list)
     found: dict[date, dict[str, int]] = {start_of(first + timedelta(days=at)): {} for at in range((last - first).days)}
     for event in script:
