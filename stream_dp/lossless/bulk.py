@@ -306,11 +306,11 @@ class AddressedWords:
             addresses[:, half] = np.bitwise_xor.reduceat(values[:, half], starts)
         return addresses
 
-    def blocks(self, addresses: Blocks, block: int) -> Blocks:
+    def blocks(self, addresses: Blocks, block: int | NDArray[np.uint64]) -> Blocks:
         """Shape (n, 2): a block of each key as it is, for a table that draws no words of 64 bits."""
-        return self._words.blocks(_numbered(addresses, np.uint64(block)))
+        return self._words.blocks(_numbered(addresses, np.asarray(block, np.uint64)))
 
-    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
+    def leads(self, addresses: Blocks, block: int | NDArray[np.uint64]) -> NDArray[np.uint16]:
         """Shape (n, 8): of each key, the leads of the words 4 `block` .. 4 `block` + 3 of plus, then those of minus."""
         return self.blocks(addresses, block).view("<u2")
 
@@ -328,6 +328,8 @@ def _numbered(addresses: Blocks, numbers: np.uint64 | NDArray[np.uint64]) -> Blo
 _BITS_PER_BLOCK = 8 * WORDS_PER_BLOCK
 _ROWS_AT_ONCE = 1 << 14
 """Keys whose blocks stay in the processor's cache."""
+_WORTH_A_CALL = 1 << 12
+"""Rows of blocks that take about as long as the calls that work them out."""
 _MOST_BLOCKS = 1024
 """Blocks between two looks at who has stopped; the sum of their bits must fit 16 bits."""
 
@@ -335,8 +337,8 @@ _MOST_BLOCKS = 1024
 class LeadingWords(Protocol):
     """Words of two sides of many keys, of which the top 16 bits are cheap (`AddressedWords` says more)."""
 
-    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
-        """Top 16 bits of four words of plus, then of minus: shape (n, 8)."""
+    def leads(self, addresses: Blocks, block: int | NDArray[np.uint64]) -> NDArray[np.uint16]:
+        """Top 16 bits of four words of plus, then of minus: shape (n, 8); of a block, or of one for each key."""
 
     def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """The other 48 bits of one word of plus and of minus: shape (n, 2)."""
@@ -381,6 +383,9 @@ def _round(
     for start in range(0, len(addresses), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         going, passed = running[part], bits[part]
+        if len(going) * len(blocks) <= _WORTH_A_CALL:
+            passed += _together(source, addresses[part], going, threshold, blocks)
+            continue
         for block in blocks:
             stops = _stops(source, addresses[part], threshold, block).view("<u4")
             found = np.bitwise_count(stops ^ (stops - np.uint32(1)))
@@ -393,8 +398,23 @@ def _round(
     return bits
 
 
-def _stops(source: LeadingWords, addresses: Blocks, threshold: int, block: int) -> NDArray[np.bool_]:
-    """Shape (n, 8): which words of a block are >= the threshold."""
+def _together(
+    source: LeadingWords, addresses: Blocks, running: NDArray[np.bool_], threshold: int, blocks: range
+) -> NDArray[np.uint16]:
+    """Return the bits of all blocks at once: of few keys a call takes longer than what it works out."""
+    numbers = np.repeat(np.arange(blocks.start, blocks.stop, dtype=np.uint64), len(addresses))
+    stops = _stops(source, np.tile(addresses, (len(blocks), 1)), threshold, numbers).view("<u4")
+    found = np.bitwise_count(stops ^ (stops - np.uint32(1))).reshape(len(blocks), -1, 2)
+    going = np.logical_and.accumulate(np.concatenate([running[None], found == _BITS_PER_BLOCK]))
+    running[:] = going[-1]
+    bits: NDArray[np.uint16] = (found * going[:-1]).sum(axis=0, dtype=np.uint16)
+    return bits
+
+
+def _stops(
+    source: LeadingWords, addresses: Blocks, threshold: int, block: int | NDArray[np.uint64]
+) -> NDArray[np.bool_]:
+    """Shape (n, 8): which words of a block are >= the threshold; of one block for all keys, or of one for each."""
     lead, rest = threshold >> REST_BITS, threshold & ((1 << REST_BITS) - 1)
     leads = source.leads(addresses, block)
     stops = leads >= lead
@@ -403,7 +423,8 @@ def _stops(source: LeadingWords, addresses: Blocks, threshold: int, block: int) 
         if len(doubts):
             rows, lanes = np.divmod(doubts, 2 * WORDS_PER_BLOCK)
             sides, words = np.divmod(lanes, WORDS_PER_BLOCK)
-            rests = source.rests(addresses[rows], (words + WORDS_PER_BLOCK * block).astype(np.uint64))
+            blocks = block if isinstance(block, int) else block[rows]
+            rests = source.rests(addresses[rows], words.astype(np.uint64) + np.uint64(WORDS_PER_BLOCK) * blocks)
             stops[rows, lanes] = rests[np.arange(len(doubts)), sides] >= rest
     return stops
 
