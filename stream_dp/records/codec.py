@@ -85,7 +85,7 @@ def encode_parts(record: AnyRecord | ViewRecord, most: int) -> Sequence[tuple[by
 
 
 def _json(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    return msgspec.json.encode(data, order="sorted")
 
 
 def parse(data: bytes) -> AnyRecord | ViewRecord | None:

@@ -26,11 +26,12 @@ from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.releases.engine import RELEASED_AT_ONCE
 from stream_dp.releases.keyring import KeyRing
+from stream_dp.releases.rows import BUCKET
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.settled import Settled
-from stream_dp.runtime.storage import Database
+from stream_dp.runtime.storage import open_database
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.encoding import bucket_of, encode
 from stream_dp.windows.merging import Partial
@@ -247,7 +248,7 @@ def _rate(views: Sequence[ViewPlan], took: dict[str, float], erasing_ms: float) 
     asked = {view.name: float(view.window.shape.per_second) for view in views}
     windows = sum(asked.values())
     computing_ms = sum(took[view.name] * asked[view.name] for view in views) / windows
-    acknowledging_ms = ACKNOWLEDGEMENTS * ACKNOWLEDGED_MS
+    acknowledging_ms = ACKNOWLEDGEMENTS * ACKNOWLEDGED_MS / RELEASED_AT_ONCE
     return Rate(
         ledgers=list(dict.fromkeys(view.ledger.name for view in views)),
         windows_a_second=windows,
@@ -261,15 +262,13 @@ def _rate(views: Sequence[ViewPlan], took: dict[str, float], erasing_ms: float) 
 
 def _erasing_ms() -> float:
     """Time an erasure of a row amid stored ones, in a folder that vanishes again."""
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
     with TemporaryDirectory() as folder:
-        database = Database(rocksdict.Rdict(folder, options=options), Path(folder))
+        database = open_database(Path(folder), rocksdict.Cache(0))
         for number in range(_STORED):
             database.put(b"%d" % number, token_bytes(1000))
         took = []
         for number in range(_ERASURES):
-            key = b"%d" % (number * _STORED // _ERASURES)
+            key = BUCKET + b"%d" % number
             database.put(key, b"")
             begun = time.perf_counter()
             database.erase([(key, key + b"\0")])

@@ -37,12 +37,14 @@ class Script:
         self.addresses = np.array([[row, 0] for row in range(len(keys))], np.uint64).reshape(-1, 2)
         self.rests_read = 0
 
-    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
-        at = min(4 * block, self._words.shape[2] - 4)
-        return (self._words[addresses[:, 0], :, at : at + 4] >> np.uint64(48)).astype(np.uint16).reshape(-1, 8)
+    def leads(self, addresses: Blocks, block: int | NDArray[np.uint64]) -> NDArray[np.uint16]:
+        at = np.minimum(4 * np.asarray(block, np.int64), self._words.shape[2] - 4) + np.zeros(len(addresses), np.int64)
+        words = self._words[addresses[:, 0, None, None], np.arange(2)[:, None], at[:, None, None] + np.arange(4)]
+        return (words >> np.uint64(48)).astype(np.uint16).reshape(-1, 8)
 
     def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         self.rests_read += len(words)
+        words = np.minimum(words, np.uint64(self._words.shape[2] - 1))  # behind it all are the same
         return self._words[addresses[:, 0], :, words] & np.uint64(2**48 - 1)
 
 
