@@ -117,7 +117,7 @@ class Releasing:
         A window, a pane, or the first pane of a window that is charged as a whole is reserved for before it is drawn;
         nothing is asked of the ledger for a later pane. The first commit stores the reservations of all of them; in
         memory each is made again when its window's turn comes, so an entry says what it would without the others.
-        Behind the others' reservations a window is not refused: it begins the next group.
+        Behind the others' reservations a window is not refused: it is tried again as the first of the next group.
 
         Args:
             windows: in their order, each with its start, ms; the next ones of their views.
@@ -129,6 +129,8 @@ class Releasing:
         reserved: dict[bytes, bytes | None] = {}
         for view, start in windows:
             if (offer := self._to_pay(view, start)) is not None:
+                if view.windows_per_user is not None and any(call.view == view.name for call in paid):
+                    break  # what it is charged depends on what the one before it was
                 found = self._affordable(offer, alone=not paid)
                 if found is None and paid:
                     break
