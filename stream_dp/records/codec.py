@@ -6,7 +6,6 @@ does not know was added by a later stream-dp, and is passed over. `records.model
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import reduce

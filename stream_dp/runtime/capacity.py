@@ -3,8 +3,8 @@
 `check` measures made-up windows; a worker that runs says only whether its windows leave at their slots, because how
 long a real window takes depends on its data.
 
-The windows of a ledger are released one after another, since each is charged before the next; so are those of ledgers
-that share a partition. What falls behind there never catches up, however many workers there are.
+The windows of a ledger are released by one worker, those that are at hand together; so are those of ledgers that share
+a partition. What falls behind there never catches up, however many workers there are.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ class _Memory(dict[bytes, bytes]):
 
 RATE_SHARE = 2
 """A plan that asks for more than one part in so many of what the machine does is warned of."""
-ACKNOWLEDGEMENTS = 2
-"""Of the broker, for a window: its reservation, and all the rest."""
+ACKNOWLEDGEMENTS = 5
+"""Of the broker, for windows that are released together: counts, their withdrawal, reservations, results, outboxes."""
 ACKNOWLEDGED_MS = 5.0
 """Assumed time of each: the broker is not asked."""
 _STORED, _ERASURES = 1000, 5
@@ -223,7 +223,7 @@ class Rate(BaseModel):
         return (
             f"{'Ledger' if len(self.ledgers) == 1 else 'Ledgers'} {', '.join(self.ledgers)}: "
             f"{self.windows_a_second:.3g} windows and {self.records_a_second:.3g} records a second are needed. This "
-            f"machine releases about {self.windows_possible:.3g} windows a second, one at a time. A window takes "
+            f"machine releases about {self.windows_possible:.3g} windows a second. A window takes "
             f"{self.computing_ms:.3g} ms to compute and {self.erasing_ms:.3g} ms to erase (measured), and "
             f"{self.acknowledging_ms:.3g} ms for the broker (assumed). Its keys take more time"
         )
@@ -255,7 +255,7 @@ def _rate(views: Sequence[ViewPlan], took: dict[str, float], erasing_ms: float) 
         records_a_second=sum(float(view.window.shape.told.per_second) * len(view.audiences) for view in views),
         computing_ms=round(computing_ms, 2),
         erasing_ms=round(erasing_ms, 2),
-        acknowledging_ms=acknowledging_ms,
+        acknowledging_ms=round(acknowledging_ms, 2),
         windows_possible=round(1000 / (computing_ms + erasing_ms + acknowledging_ms), 1),
     )
 

@@ -121,8 +121,10 @@ class EveryStream:
     def addresses(self, items: list[bytes]) -> Blocks:
         return np.array([[int.from_bytes(item), 0] for item in items], np.uint64)
 
-    def leads(self, addresses: Blocks, block: int) -> NDArray[np.uint16]:
-        return self._leads[addresses[:, 0], :, 4 * block : 4 * block + 4].reshape(-1, 8)
+    def leads(self, addresses: Blocks, block: int | NDArray[np.uint64]) -> NDArray[np.uint16]:
+        words = np.zeros((len(addresses), 4), np.int64) + (4 * np.asarray(block, np.int64)).reshape(-1, 1) + np.arange(4)
+        found = self._leads[addresses[:, 0, None, None], np.arange(2)[:, None], np.minimum(words, LONGEST - 1)[:, None]]
+        return np.where(words[:, None] < LONGEST, found, np.uint16(0xFFFF)).reshape(-1, 8)
 
     def rests(self, addresses: Blocks, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         raise AssertionError("levels of three bits are decided by the leads")

@@ -158,9 +158,9 @@ class Watched:
     @staticmethod
     def _checked(step: Step, machine: Machine) -> Iterator[Effect]:
         for effect in step:
-            if isinstance(effect, Leave) and effect.start_ms >= 0:
-                if window_key(WINDOW, effect.view, effect.start_ms) not in machine.rows:
-                    raise OrderError("leaves before it is stored")
+            is_window = isinstance(effect, Leave) and effect.start_ms >= 0
+            if is_window and window_key(WINDOW, effect.view, effect.start_ms) not in machine.rows:
+                raise OrderError("leaves before it is stored")
             yield effect
 
 
