@@ -95,10 +95,22 @@ class Shares:
     def _kept(self) -> Cost:
         return sum(self.kept.values(), Cost.ZERO)
 
+    @cached_property
+    def _within(self) -> dict[str, Cost]:
+        """By view, the last that it had taken and that was no more than what is kept for it."""
+        return {}
+
     def _held(self, taken: Taken) -> Cost:
         """Return the sum over the views of what is kept for each or, where that is more, what it has taken."""
-        both = ((cost, self.kept.get(name, Cost.ZERO)) for name, cost in taken.items())
-        return sum((cost.most(kept) - kept for cost, kept in both if not cost <= kept), self._kept)
+        held = self._kept
+        for name, cost in taken.items():
+            if self._within.get(name) is not cost:  # between two calls most views have taken nothing
+                kept = self.kept.get(name, Cost.ZERO)
+                if cost <= kept:
+                    self._within[name] = cost
+                else:
+                    held += cost.most(kept) - kept
+        return held
 
     def _free(self, taken: Taken) -> Cost:
         """Return the budget that is kept for no view."""

@@ -122,7 +122,8 @@ class EveryStream:
         return np.array([[int.from_bytes(item), 0] for item in items], np.uint64)
 
     def leads(self, addresses: Blocks, block: int | NDArray[np.uint64]) -> NDArray[np.uint16]:
-        words = np.zeros((len(addresses), 4), np.int64) + (4 * np.asarray(block, np.int64)).reshape(-1, 1) + np.arange(4)
+        first = 4 * np.asarray(block, np.int64) + np.zeros(len(addresses), np.int64)
+        words = first[:, None] + np.arange(4)
         found = self._leads[addresses[:, 0, None, None], np.arange(2)[:, None], np.minimum(words, LONGEST - 1)[:, None]]
         return np.where(words[:, None] < LONGEST, found, np.uint16(0xFFFF)).reshape(-1, 8)
 
