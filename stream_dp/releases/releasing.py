@@ -71,7 +71,7 @@ class _Sealed(NamedTuple):
     """Number of them whose key is not on the list, where that is in a topic."""
 
 
-class _Stored(NamedTuple):
+class _Released(NamedTuple):
     """What is stored of a window whose turn is over, and what follows once it is."""
 
     rows: Sequence[Change]
@@ -156,9 +156,9 @@ class Releasing:
         paid: Mapping[Call, Offer],
         aside: dict[Call, SetAside],
         is_due: Callable[[ViewPlan], bool],
-    ) -> list[_Stored]:
+    ) -> list[_Released]:
         """Return what one commit stores: the first windows of a group, until it is large or one has to wait."""
-        stored, room = list[_Stored](), BYTES_TOGETHER
+        stored, room = list[_Released](), BYTES_TOGETHER
         with self._state.ahead() as ahead:
             for view, start in group:
                 if room <= 0 or not is_due(view):
@@ -177,7 +177,7 @@ class Releasing:
         offer = self._offer(view.at(start), start)
         return offer if offer.levels else None
 
-    def _released(self, view: ViewPlan, start: int, paid: Mapping[Call, Offer]) -> _Stored:
+    def _released(self, view: ViewPlan, start: int, paid: Mapping[Call, Offer]) -> _Released:
         state, kept_ms = self._state, self._state.marks[view.name].kept_ms
         if not view.windows.has(start) or is_passed_over(view.at(start), start, kept_ms, state.rows):
             return self._pass_over(view, start)
@@ -220,7 +220,7 @@ class Releasing:
         slot = max(state.slots.after(closed_ms), state.last_slot(view))  # in order, though clocks go back
         return _Due(self._offer(view, start), [bucket.counts for bucket in buckets], closed_ms, slot, is_lost)
 
-    def _refuse(self, due: _Due, reason: Reason) -> _Stored:
+    def _refuse(self, due: _Due, reason: Reason) -> _Released:
         offer, builder = due.offer, self._record_builder
         view, start, levels = offer
         asked = Cost.ZERO if reason == "lost" else view.cost(max(levels.values(), default=0))
@@ -236,7 +236,7 @@ class Releasing:
         became = {"windows_lost" if row.lost else "windows_refused": 1}
         return self._store(view, start, row, leave(view, start, row, row.slot_ms, leaving), [], **became)
 
-    def _draw(self, due: _Due, offer: Offer, window: Begun | None = None) -> _Stored:
+    def _draw(self, due: _Due, offer: Offer, window: Begun | None = None) -> _Released:
         """Seal a window, charge it if it was reserved for, and return what is stored and released of it.
 
         Args:
@@ -284,13 +284,13 @@ class Releasing:
         domain = view.kind.domain(lists) if view.kind.topics else None  # what is settled before was counted before
         return _Sealed(counts, table, noise, key_id, own, None if domain is None else outside(domain, counts))
 
-    def _pass_over(self, view: ViewPlan, start: int) -> _Stored:
+    def _pass_over(self, view: ViewPlan, start: int) -> _Released:
         """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""
         state = self._state
         state.arrivals.forget(view.name, start)
         counts = window_key(BUCKET, view.name, start)
         state.marks[view.name].next_ms = view.window.shape.next(start)
-        return _Stored([state.row(view), *deletions(counts, state.rows)])
+        return _Released([state.row(view), *deletions(counts, state.rows)])
 
     def _store(
         self,
@@ -300,13 +300,13 @@ class Releasing:
         before: Sequence[Change],
         behind: Sequence[Change],
         **amounts: int,
-    ) -> _Stored:
+    ) -> _Released:
         """Store a window and let it leave; forget its counts in the table, and count what became of it."""
         state = self._state
         state.passed(view, row)
         state.arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
-        return _Stored(
+        return _Released(
             [
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),

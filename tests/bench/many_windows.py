@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 from uuid import uuid4
 
 import rocksdict
@@ -45,6 +46,7 @@ from stream_dp.windows.merging import MergedBucket
 from tests.bench.figures import show
 from tests.bench.throughput import broker
 
+T = TypeVar("T")
 KEYS = {f"page-{number}": 40 + number for number in range(3)}
 HEAD = """\
 name: many
@@ -96,16 +98,16 @@ class Bench:
 
     database: Database
     writer: KafkaWriter | None
-    took: Counter[str] = field(default_factory=Counter)
+    took: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     outboxes: Outboxes = field(default_factory=Outboxes)
 
     def get(self, key: bytes) -> bytes | None:
         return self.database.get(key)
 
-    def scan(self, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:  # type: ignore[override]
+    def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(last)
-        return list(self.database.items(from_key=first, read_opt=options))
+        return self.database.items(from_key=first, read_opt=options)
 
     async def carry_out(self, step: Step) -> None:
         """Do what a step asks for, as `Carrier`."""
@@ -130,7 +132,7 @@ class Bench:
                 case Erase(first, last):
                     erased.append((first, last))
 
-    async def _timed(self, what: str, work):  # noqa: ANN001, ANN202
+    async def _timed(self, what: str, work: Awaitable[T]) -> T:
         begun = time.perf_counter()
         try:
             return await work

@@ -158,9 +158,9 @@ class Watched:
     @staticmethod
     def _checked(step: Step, machine: Machine) -> Iterator[Effect]:
         for effect in step:
-            is_window = isinstance(effect, Leave) and effect.start_ms >= 0
-            if is_window and window_key(WINDOW, effect.view, effect.start_ms) not in machine.rows:
-                raise OrderError("leaves before it is stored")
+            match effect:
+                case Leave(view, start) if start >= 0 and window_key(WINDOW, view, start) not in machine.rows:
+                    raise OrderError("leaves before it is stored")
             yield effect
 
 
