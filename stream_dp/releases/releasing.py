@@ -72,7 +72,7 @@ class _Sealed(NamedTuple):
 
 
 class _Released(NamedTuple):
-    """What is stored of a window whose turn is over, and what follows once it is."""
+    """Rows of a window whose turn is over, and the effects that follow once they are stored."""
 
     rows: Sequence[Change]
     leave: Leave | None = None

@@ -90,15 +90,18 @@ class Database:
 
     def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Store rows, all or nothing of them; of one key the last, and one of None is deleted."""
+        self._do(lambda rocks: rocks.write(self._batch(rocks, rows)))
+
+    def _batch(self, rocks: Any, rows: Iterable[tuple[bytes, bytes | None]]) -> rocksdict.WriteBatch:
         batch = rocksdict.WriteBatch(raw_mode=True)
-        erased = None if self._erased is None else self._do(lambda rocks: rocks.get_column_family_handle(ERASED))
+        erased = None if self._erased is None else rocks.get_column_family_handle(ERASED)
         for key, value in dict(rows).items():
             family = erased if key.startswith(ERASED_SOON) else None
             if value is None:
                 batch.delete(key, family)
             else:
                 batch.put(key, value, family)
-        self._do(lambda rocks: rocks.write(batch))
+        return batch
 
     def erase(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         """Leave no file that holds a deleted row of some ranges (`DurableTable.erase`)."""

@@ -101,7 +101,10 @@ class Rows(Protocol):
         """The value of a row, None when there is none."""
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with `first <= key < last`, in key order; of many, the later ones are read when they are asked for."""
+        """Rows with `first <= key < last`, in key order; of many, the later ones are read when they are asked for.
+
+        All are of one kind, the first byte of their keys: kinds may be stored apart.
+        """
 
 
 class NoRows:
