@@ -30,10 +30,12 @@ class Cost:
     """
 
     ZERO: ClassVar[Cost]
-    __slots__ = ("_amounts", "_units")
+    __slots__ = ("_amounts", "_text", "_units")
 
     _amounts: tuple[int, ...]
     _units: tuple[int, ...]
+    _text: tuple[str, str, str]
+    """Once it was asked for: of a ledger of many views a step changes one."""
 
     def __init__(self, epsilon: Fraction, delta: Fraction, rho: Fraction = _ZERO) -> None:
         """Make a cost.
@@ -73,6 +75,13 @@ class Cost:
         """ZCDP."""
         return Fraction(self._amounts[2], self._units[2])
 
+    @property
+    def text(self) -> tuple[str, str, str]:
+        """The entries in lowest terms, "p/q" or "p"."""
+        if not hasattr(self, "_text"):
+            self._text = (str(self.epsilon), str(self.delta), str(self.rho))
+        return self._text
+
     def __iter__(self) -> Iterator[Fraction]:
         return iter((self.epsilon, self.delta, self.rho))
 
@@ -89,7 +98,10 @@ class Cost:
         return Cost(*(entry * times for entry in self))
 
     def __le__(self, other: Cost) -> bool:
-        return all(a <= b for a, b, _ in _aligned(self, other))
+        for a, u, b, v in zip(self._amounts, self._units, other._amounts, other._units, strict=True):
+            if a * v > b * u:
+                return False
+        return True
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Cost):

@@ -297,20 +297,20 @@ def encode(ledger: Ledger) -> bytes:
         A versioned array; rationals are "p/q" in lowest terms, mappings are sorted by name.
     """
     readers, views = (
-        {name: _to_text(cost) for name, cost in sorted(costs.items())} for costs in (ledger.readers, ledger.views)
+        {name: cost.text for name, cost in sorted(costs.items())} for costs in (ledger.readers, ledger.views)
     )
     dearest = {
         name: (one.most, tuple({str(amount): number for amount, number in of.items()} for of in one.amounts))
         for name, one in sorted(ledger.dearest.items())
     }
     return msgspec.msgpack.encode(
-        _Stored(_VERSION, _to_text(ledger.budget), _to_text(ledger.spent), readers, views, dearest, ledger.last)
+        _Stored(_VERSION, ledger.budget.text, ledger.spent.text, readers, views, dearest, ledger.last)
     )
 
 
 def encode_cost(cost: Cost) -> bytes:
     """Write a reservation as msgpack."""
-    return msgspec.msgpack.encode(_to_text(cost))
+    return msgspec.msgpack.encode(cost.text)
 
 
 def decode_cost(data: bytes) -> Cost:
@@ -362,10 +362,6 @@ def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
         )
     except (msgspec.MsgspecError, ValueError) as error:
         raise StateError(f"the stored ledger cannot be read: {error}") from error
-
-
-def _to_text(cost: Cost) -> tuple[str, str, str]:
-    return str(cost.epsilon), str(cost.delta), str(cost.rho)
 
 
 @lru_cache(maxsize=4096)  # most costs are the same few

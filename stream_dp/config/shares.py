@@ -25,6 +25,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 from stream_dp.accounting import Cost
 from stream_dp.accounting.cost import ENTRIES
@@ -35,7 +36,7 @@ Taken = Mapping[str, Cost]
 """By view, what it has spent and reserved; also views that are no longer configured."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Shares:
     """Shares of one period's budget.
 
@@ -75,16 +76,14 @@ class Shares:
 
     def room(self, view: str, taken: Taken) -> Cost:
         """Return the budget that a view may still take without what is kept for others."""
-        held = self._held(taken)
-        had = taken.get(view, Cost.ZERO)
-        room = held.get(view, Cost.ZERO) - had + self._free(held)
+        had, kept = taken.get(view, Cost.ZERO), self.kept.get(view, Cost.ZERO)
+        room = kept.most(had) - had + self._free(taken)
         return room.least(self._rest(view, taken)) if view in self.most else room
 
     def covers(self, taken: Taken, more: Taken) -> bool:
         """Return True if views may take so much more together, none of them having to be refused."""
         after = {name: taken.get(name, Cost.ZERO) + more.get(name, Cost.ZERO) for name in taken.keys() | more.keys()}
-        before, held = self._held(taken), self._held(after)
-        grown = sum(held.values(), Cost.ZERO) <= sum(before.values(), Cost.ZERO) + self._free(before)
+        grown = self._held(after) <= self._held(taken) + self._free(taken)
         return grown and all(more.get(name, Cost.ZERO) <= self._rest(name, taken) for name in self.most)
 
     def _rest(self, view: str, taken: Taken) -> Cost:
@@ -92,15 +91,31 @@ class Shares:
         had = taken.get(view, Cost.ZERO)
         return self.most[view].most(had) - had
 
-    def _held(self, taken: Taken) -> dict[str, Cost]:
-        """By view, what is kept for it or, where that is more, what it has taken."""
-        names = self.kept.keys() | taken.keys()
-        return {name: self.kept.get(name, Cost.ZERO).most(taken.get(name, Cost.ZERO)) for name in names}
+    @cached_property
+    def _kept(self) -> Cost:
+        return sum(self.kept.values(), Cost.ZERO)
 
-    def _free(self, held: Taken) -> Cost:
+    @cached_property
+    def _within(self) -> dict[str, Cost]:
+        """By view, the last that it had taken and that was no more than what is kept for it."""
+        return {}
+
+    def _held(self, taken: Taken) -> Cost:
+        """Return the sum over the views of what is kept for each or, where that is more, what it has taken."""
+        held = self._kept
+        for name, cost in taken.items():
+            if self._within.get(name) is not cost:  # between two calls most views have taken nothing
+                kept = self.kept.get(name, Cost.ZERO)
+                if cost <= kept:
+                    self._within[name] = cost
+                else:
+                    held += cost.most(kept) - kept
+        return held
+
+    def _free(self, taken: Taken) -> Cost:
         """Return the budget that is kept for no view."""
-        all_held = sum(held.values(), Cost.ZERO)
-        return self.budget.most(all_held) - all_held
+        held = self._held(taken)
+        return self.budget.most(held) - held
 
 
 def most_of(budget: Cost, views: Iterable[ViewPlan]) -> dict[str, Cost]:

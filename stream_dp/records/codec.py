@@ -6,7 +6,6 @@ does not know was added by a later stream-dp, and is passed over. `records.model
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -85,7 +84,7 @@ def encode_parts(record: AnyRecord | ViewRecord, most: int) -> Sequence[tuple[by
 
 
 def _json(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    return msgspec.json.encode(data, order="sorted")
 
 
 def parse(data: bytes) -> AnyRecord | ViewRecord | None:

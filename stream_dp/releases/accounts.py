@@ -152,6 +152,15 @@ class Booking:
     shares: Mapping[str, Cost] = field(default_factory=dict)
 
 
+class SetAside(NamedTuple):
+    """A reservation that is stored and that memory has forgotten for a while."""
+
+    ledger: bytes
+    """Key of the ledger's row."""
+    call: str
+    cost: Cost
+
+
 class Promise(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """Promise of a ledger in a period. It is in effect until the period ends, whatever is configured since.
 
@@ -363,7 +372,7 @@ class Accounts:
         """Return each view's charges in a period and in others that it overlaps, spent and reserved."""
         taken: dict[str, Cost] = {}
         for ledger in (self._ledgers[of] for of in (key, *self._overlapping(key)) if of in self._ledgers):
-            reserved = [(view_of(Call.parse(call).view), cost) for call, cost in ledger.reserved.items()]
+            reserved = [(view_of(call.partition(" ")[0]), cost) for call, cost in ledger.reserved.items()]
             for name, cost in [*ledger.views.items(), *reserved]:
                 taken[name] = taken[name] + cost if name in taken else cost
         return taken
@@ -414,6 +423,23 @@ class Accounts:
         changed = [*self._promise(view, key), *reserved_rows(key, reserved, str(call))]
         self._keep(view, key, reserved)
         return changed
+
+    def set_aside(self, view: ViewPlan, call: Call) -> SetAside:
+        """Forget a stored reservation in memory until its turn comes: other calls are booked as if it came later."""
+        key, ledger = self.of(view, call.start_ms)
+        self._ledgers[key] = cancel(ledger, str(call))
+        return SetAside(key, str(call), ledger.reserved[str(call)])
+
+    def take_up(self, aside: SetAside) -> None:
+        """Have a stored reservation in memory again.
+
+        Raises:
+            StateError: what came before it was charged more than was reserved.
+        """
+        found = reserve(self._ledgers[aside.ledger], aside.call, aside.cost)
+        if isinstance(found, Overdraft):
+            raise StateError(f"a ledger does not cover {aside.call}, though it was reserved for")
+        self._ledgers[aside.ledger] = found
 
     def charge(
         self, view: ViewPlan, call: Call, charge: Charge, requested: Cost | None = None

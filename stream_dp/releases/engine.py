@@ -19,6 +19,7 @@ empty or not: the data trigger, delay and suppress nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
@@ -53,8 +54,10 @@ from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Send, 
 from stream_dp.windows.encoding import after, decode, encode, text, window_key
 from stream_dp.windows.merging import MergedBucket
 
-RELEASED_AT_ONCE = 8
+RELEASED_AT_ONCE = 64
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
+SMALL_BYTES = 64 << 10
+"""Counts of the windows that one step releases: a window with more is released alone, so that none waits for it."""
 SHARPENED_AT_ONCE = 8
 """Windows that one step sharpens, in one commit; fewer, if their rows come to `BYTES_AT_ONCE`."""
 
@@ -175,7 +178,7 @@ class ReleaseEngine:
         for start, departure in departures:
             yield Leave(view.name, start, departure.slot_ms)
         for _, value in rows.scan(due, until):
-            state.arrivals.take(decode(MergedBucket, value))
+            state.arrivals.take(decode(MergedBucket, value), len(value))
 
     def _revoked(self, view: ViewPlan, start: int, row: WindowRow) -> list[Change]:
         changed = revoked(self._state, self._destinations, view, start, row) if row.outbox else []
@@ -200,8 +203,9 @@ class ReleaseEngine:
         awaited = [bucket for bucket in taken if self._awaits(bucket)]
         changed: list[Change] = []
         for bucket in awaited:
-            changed += [(merged_key(void), None) for void in self._state.arrivals.take(bucket)]
-            changed.append((merged_key(bucket), encode(bucket)))
+            row = encode(bucket)
+            changed += [(merged_key(void), None) for void in self._state.arrivals.take(bucket, len(row))]
+            changed.append((merged_key(bucket), row))
         if changed:
             yield Commit(changed)
         if taken:
@@ -225,12 +229,9 @@ class ReleaseEngine:
         The first that there is to do of these: it is `RELEASED_AT_ONCE` at most, in the order of their ends whatever
         view they are of, or `EXPIRED_AT_ONCE` of a view, or `SHARPENED_AT_ONCE`.
         """
-        state, over = self._state, list[tuple[ViewPlan, int]]()
-        while len(over) < RELEASED_AT_ONCE and (waiting := [*filter(self._is_due, self.views)]):
-            view = min(waiting, key=self._turn)
-            start = state.marks[view.name].next_ms
-            yield from self._releasing.release(view, start)
-            over.append((view, start))
+        state, over = self._state, self._group()
+        if over:
+            yield from self._releasing.release(over, self._is_due)
         if not over and (past := next(filter(self._retention.is_over, self.views), None)) is not None:
             slot = state.slots.after(state.last_slot(past) + 1)
             yield from self._retention.expire(past, slot)
@@ -247,12 +248,30 @@ class ReleaseEngine:
             if not view.window.pays(start):
                 yield Erase(*used_range(view, start))
 
+    def _group(self) -> list[tuple[ViewPlan, int]]:
+        """Return the windows that are released together: of those at hand the ones that end first."""
+        state, group, room = self._state, list[tuple[ViewPlan, int]](), SMALL_BYTES
+        turns = [self._turn(view, state.marks[view.name].next_ms) for view in self.views if self._is_due(view)]
+        heapify(turns)
+        while turns and len(group) < RELEASED_AT_ONCE:
+            _, name, start = heappop(turns)
+            view = state.views[name]
+            room -= state.arrivals.size(name, start)
+            if group and room < 0:
+                break
+            group.append((view, start))
+            following = view.window.shape.next(start)
+            if (view.until_ms is None or following < view.until_ms) and self._is_complete(view, following):
+                heappush(turns, self._turn(view, following))
+        return group
+
     def _is_due(self, view: ViewPlan) -> bool:
-        state, start = self._state, self._state.marks[view.name].next_ms
-        if not state.has_turn(view):
-            return False
-        complete = state.arrivals.complete(view.name, start) == view.buckets or self._lost.has(view, start)
-        return complete and not self._is_blocked(view)
+        has_come = self._is_complete(view, self._state.marks[view.name].next_ms)
+        return has_come and self._state.has_turn(view) and not self._is_blocked(view)
+
+    def _is_complete(self, view: ViewPlan, start: int) -> bool:
+        complete = self._state.arrivals.complete(view.name, start)
+        return complete == view.buckets or self._lost.has(view, start)
 
     def _is_blocked(self, view: ViewPlan) -> bool:
         """Return True if the time of a view stands still until all that is due by then is carried out."""
@@ -260,8 +279,9 @@ class ReleaseEngine:
             return False
         return self._state.clearances.waits or self._unlocks.holds(view) or self._leftover.holds(view)
 
-    def _turn(self, view: ViewPlan) -> tuple[int, str]:
-        return view.window.shape.end(self._state.marks[view.name].next_ms), view.name
+    @staticmethod
+    def _turn(view: ViewPlan, start: int) -> tuple[int, str, int]:
+        return view.window.shape.end(start), view.name, start
 
     # -- sharpening -------------------------------------------------------------------------------------------
 

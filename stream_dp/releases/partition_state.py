@@ -6,6 +6,7 @@ of the later one leave behind all of the earlier one, and readers see one row of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
@@ -59,15 +60,21 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, int], dict[int, Come]] = {}
+        self._bytes: Counter[tuple[str, int]] = Counter()
 
-    def take(self, bucket: MergedBucket) -> Sequence[MergedBucket]:
+    def take(self, bucket: MergedBucket, size: int) -> Sequence[MergedBucket]:
         """Note a part; it takes the place of the one that came under its key.
+
+        Args:
+            bucket: the part.
+            size: of its row, in bytes.
 
         Returns:
             The parts, without counts, that are void because the bucket was cut otherwise for them: an item could be in
             one of them and in one of the new parts.
         """
         come = self._windows.setdefault((bucket.view, bucket.start_ms), {}).setdefault(bucket.bucket, Come())
+        self._bytes[bucket.view, bucket.start_ms] += size
         if bucket.lost:
             come.lost = True
             return ()
@@ -89,6 +96,11 @@ class Arrivals:
     def forget(self, view: str, start_ms: int) -> None:
         """A window has had its turn."""
         self._windows.pop((view, start_ms), None)
+        del self._bytes[view, start_ms]
+
+    def size(self, view: str, start_ms: int) -> int:
+        """Return the bytes of what has come of a window, at least what is stored."""
+        return self._bytes[view, start_ms]
 
 
 class PartitionState:

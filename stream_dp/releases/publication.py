@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import LedgerPlan, ViewPlan
+from stream_dp.config.shares import Shares
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.records.by_kind import RELEASES
 from stream_dp.records.codec import AnyRecord, encode, encode_parts, entry_key
@@ -359,9 +361,11 @@ def entry_record(
         requested=PrivacyCost.spent(booking.requested),
         remaining=PrivacyCost.left(booking.balance.left),
         remaining_for_view=PrivacyCost.left(booking.balance.room),
-        shares=tuple(
-            ViewShare(view=name, budget=PrivacyCost.left(cost))
-            for name, cost in sorted(booking.balance.shares.kept.items())
-        ),
+        shares=_view_shares(booking.balance.shares),
         audiences=tuple(audiences),
     )
+
+
+@lru_cache(maxsize=16)
+def _view_shares(shares: Shares) -> tuple[ViewShare, ...]:
+    return tuple(ViewShare(view=name, budget=PrivacyCost.left(cost)) for name, cost in sorted(shares.kept.items()))

@@ -14,7 +14,7 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.models import Reason
-from stream_dp.releases.accounts import price
+from stream_dp.releases.accounts import SetAside, price, reservation_key
 from stream_dp.releases.clearances import SharpeningRequest
 from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.panes import (
@@ -74,6 +74,18 @@ class _Sealed(NamedTuple):
     """Number of them whose key is not on the list, where that is in a topic."""
 
 
+class _Released(NamedTuple):
+    """Rows of a window whose turn is over, and the effects that follow once they are stored."""
+
+    rows: Sequence[Change]
+    leave: Leave | None = None
+    counted: Sequence[TotalChange] = ()
+
+
+BYTES_TOGETHER = 1 << 20
+"""Of windows that one commit stores; one that is larger is stored alone, or as the last of them."""
+
+
 class Releasing:
     """Releases the windows of one partition, or the panes, each once, in their order; sharpens what ledgers can pay."""
 
@@ -102,57 +114,102 @@ class Releasing:
         self._entropy = entropy
         self._lists = lists
 
-    def release(self, view: ViewPlan, start: int) -> Iterator[Effect]:
-        """Release a window that is complete, or refuse it.
+    def release(self, windows: Sequence[tuple[ViewPlan, int]], is_due: Callable[[ViewPlan], bool]) -> Iterator[Effect]:
+        """Release windows that are complete, or refuse them, as if one after the other, but in two commits for all.
 
         A window, a pane, or the first pane of a window that is charged as a whole is reserved for before it is drawn;
-        nothing is asked of the ledger for a later pane.
+        nothing is asked of the ledger for a later pane. The first commit stores the reservations of all of them; in
+        memory each is made again when its window's turn comes, so an entry says what it would without the others.
+        Behind the others' reservations a window is not refused: it is tried again as the first of the next group.
 
         Args:
-            view: the view.
-            start: start of the window, ms.
+            windows: in their order, each with its start, ms; the next ones of their views.
+            is_due: whether the next window of a view is still due: what became of those before it may have to be
+                carried out first.
         """
+        state, group = self._state, list[tuple[ViewPlan, int]]()
+        paid: dict[Call, Offer] = {}
+        reserved: dict[bytes, bytes | None] = {}
+        for view, start in windows:
+            if (offer := self._to_pay(view, start)) is not None:
+                if view.windows_per_user is not None and any(call.view == view.name for call in paid):
+                    break  # what it is charged depends on what the one before it was
+                found = self._affordable(offer, alone=not paid)
+                if found is None and paid:
+                    break
+                if found is not None:
+                    paid[Call(view.name, start)], rows = found
+                    reserved |= dict(rows)  # one row of the ledger, in front of all reservations
+            group.append((view, start))
+        aside = {call: state.accounts.set_aside(offer.view, call) for call, offer in paid.items()}
+        if reserved:
+            yield Commit([*reserved.items()])
+        while group and (stored := self._stored(group, paid, aside, is_due)):
+            del group[: len(stored)]
+            those = [one for outcome in stored for one in outcome.counted]
+            yield Commit([counted(those, state.rows), *(row for outcome in stored for row in outcome.rows)])
+            yield from (outcome.leave for outcome in stored if outcome.leave is not None)
+            yield from (one.increment for one in those)
+        if aside:
+            yield Commit([(reservation_key(one.ledger, one.call), None) for one in aside.values()])
+
+    def _stored(
+        self,
+        group: Sequence[tuple[ViewPlan, int]],
+        paid: Mapping[Call, Offer],
+        aside: dict[Call, SetAside],
+        is_due: Callable[[ViewPlan], bool],
+    ) -> list[_Released]:
+        """Return what one commit stores: the first windows of a group, until it is large or one has to wait."""
+        stored, room = list[_Released](), BYTES_TOGETHER
+        with self._state.ahead() as ahead:
+            for view, start in group:
+                if room <= 0 or not is_due(view):
+                    break
+                if (reservation := aside.pop(Call(view.name, start), None)) is not None:
+                    self._state.accounts.take_up(reservation)
+                stored.append(self._released(view, start, paid))
+                ahead.change(stored[-1].rows)
+                room -= sum(len(value or b"") for _, value in stored[-1].rows)
+        return stored
+
+    def _to_pay(self, view: ViewPlan, start: int) -> Offer | None:
+        """Return what a ledger is to pay for before it is drawn; None if the window is not drawn, or is paid for."""
+        if not view.windows.has(start) or not view.at(start).window.pays(start) or self._is_lost(view.at(start), start):
+            return None
+        offer = self._offer(view.at(start), start)
+        return offer if offer.levels else None
+
+    def _released(self, view: ViewPlan, start: int, paid: Mapping[Call, Offer]) -> _Released:
         state, kept_ms = self._state, self._state.marks[view.name].kept_ms
         if not view.windows.has(start) or is_passed_over(view.at(start), start, kept_ms, state.rows):
-            yield from self._pass_over(view, start)
-            return
+            return self._pass_over(view, start)
         due = self._due(view.at(start), start)
         view, start, levels = due.offer
         window = begun(state, due.offer)
         if window is None and not levels:
-            yield from self._pass_over(view, start)
-            return
+            return self._pass_over(view, start)
         reason: Reason | None = "lost" if due.is_lost else None if window is None else window.reason
-        offer = due.offer
-        if window is None and reason is None:
-            affordable = self._affordable(offer)
-            if affordable is None:
-                reason = "budget"
-            else:
-                offer, reserved = affordable
-                yield Commit(reserved)
-        if reason is not None:
-            yield from self._refuse(due, reason)
-        elif window is None:
-            yield from self._draw(due, offer)
-        else:
-            yield from self._draw(due, Offer(view, start, window.levels), window)
+        if window is not None and reason is None:
+            return self._draw(due, Offer(view, start, window.levels), window)
+        offer = paid.get(Call(view.name, start)) if reason is None else None
+        return self._refuse(due, reason or "budget") if offer is None else self._draw(due, offer)
 
-    def _affordable(self, offer: Offer) -> tuple[Offer, list[Change]] | None:
+    def _affordable(self, offer: Offer, *, alone: bool) -> tuple[Offer, list[Change]] | None:
         """Return what the ledger pays for, and the rows of its reservation; None if it pays for nothing.
 
         That is all levels. If it does not pay for them, the view may say that the finest level of an audience that it
         pays for goes to all audiences that may have a finer one. If it pays for none, it may pay for the coarsest with
-        fewer keys.
+        fewer keys. Both are found out alone, with nothing else reserved.
         """
         view, start, levels = offer
         finest_first = sorted(set(levels.values()), reverse=True)
-        for most in finest_first if view.falls_back else finest_first[:1]:
+        for most in finest_first if view.falls_back and alone else finest_first[:1]:
             reserved = self._state.accounts.reserve(view, Call(view.name, start), view.cost(most))
             if reserved is not None:
                 return Offer(view, start, {name: min(level, most) for name, level in levels.items()}), reserved
-        shorter = self._shorter(offer) if view.falls_back else None
-        return None if shorter is None else self._affordable(Offer(shorter, start, levels))
+        shorter = self._shorter(offer) if view.falls_back and alone else None
+        return None if shorter is None else self._affordable(Offer(shorter, start, levels), alone=alone)
 
     def _shorter(self, offer: Offer) -> ViewPlan | None:
         """Return a view with as many keys as can be paid for at the coarsest level, fewer than all; None if none can.
@@ -168,17 +225,21 @@ class Releasing:
         )
         return views[at - 1] if at else None
 
+    def _is_lost(self, view: ViewPlan, start: int) -> bool:
+        return self._lost.has(view, start) or self._state.arrivals.is_lost(view.name, start)
+
+    def _offer(self, view: ViewPlan, start: int) -> Offer:
+        levels = {name: self._state.clearances.level(view, name, start) for name in sorted(view.audiences)}
+        return Offer(view, start, {audience: level for audience, level in levels.items() if level >= 0})
+
     def _due(self, view: ViewPlan, start: int) -> _Due:
-        state = self._state
-        is_lost = self._lost.has(view, start) or state.arrivals.is_lost(view.name, start)
+        state, is_lost = self._state, self._is_lost(view, start)
         buckets = [bucket for bucket in stored_buckets(view.name, start, state.rows) if is_lost or not bucket.lost]
         closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
         slot = max(state.slots.after(closed_ms), state.last_slot(view))  # in order, though clocks go back
-        levels = {audience: state.clearances.level(view, audience, start) for audience in sorted(view.audiences)}
-        offer = Offer(view, start, {audience: level for audience, level in levels.items() if level >= 0})
-        return _Due(offer, [bucket.counts for bucket in buckets], closed_ms, slot, is_lost)
+        return _Due(self._offer(view, start), [bucket.counts for bucket in buckets], closed_ms, slot, is_lost)
 
-    def _refuse(self, due: _Due, reason: Reason) -> Iterator[Effect]:
+    def _refuse(self, due: _Due, reason: Reason) -> _Released:
         offer, builder = due.offer, self._record_builder
         view, start, levels = offer
         asked = Cost.ZERO if reason == "lost" else view.cost(max(levels.values(), default=0))
@@ -192,10 +253,10 @@ class Releasing:
         if view.window.pays(start):
             leaving.append(builder.refusal(offer, 1, booking))
         became = {"windows_lost" if row.lost else "windows_refused": 1}
-        yield from self._store(view, start, row, leave(view, start, row, row.slot_ms, leaving), [], **became)
+        return self._store(view, start, row, leave(view, start, row, row.slot_ms, leaving), [], **became)
 
-    def _draw(self, due: _Due, offer: Offer, window: Begun | None = None) -> Iterator[Effect]:
-        """Seal a window, charge it if it was reserved for, and store what is released of it.
+    def _draw(self, due: _Due, offer: Offer, window: Begun | None = None) -> _Released:
+        """Seal a window, charge it if it was reserved for, and return what is stored and released of it.
 
         Args:
             due: the window.
@@ -228,8 +289,9 @@ class Releasing:
             *leave(view, start, row, row.slot_ms, [*leaving, *entries]),
         ]
         unknown = {} if sealed.unknown is None else {"events_unknown": sealed.unknown}
-        yield from self._store(view, start, row, before, behind, windows_released=1, **unknown)
+        stored = self._store(view, start, row, before, behind, windows_released=1, **unknown)
         state.clearances.queue_released(state.views[view.name], start, row)
+        return stored
 
     def _sealed(self, view: ViewPlan, start: int, due: _Due) -> _Sealed:
         rows, kind, fresh, unknown = self._state.rows, view.kind, summed(due.counts), None
@@ -244,13 +306,13 @@ class Releasing:
         table = kind.seal(counts, Sealing(noise, self._entropy, lists))
         return _Sealed(counts, table, noise, key_id, own, unknown)
 
-    def _pass_over(self, view: ViewPlan, start: int) -> Iterator[Effect]:
+    def _pass_over(self, view: ViewPlan, start: int) -> _Released:
         """Forget the counts of a window that is not released: nobody may see it, or it is in no period alone."""
         state = self._state
         state.arrivals.forget(view.name, start)
         counts = window_key(BUCKET, view.name, start)
         state.marks[view.name].next_ms = view.window.shape.next(start)
-        yield Commit([state.row(view), *deletions(counts, state.rows)])
+        return _Released([state.row(view), *deletions(counts, state.rows)])
 
     def _store(
         self,
@@ -260,25 +322,23 @@ class Releasing:
         before: Sequence[Change],
         behind: Sequence[Change],
         **amounts: int,
-    ) -> Iterator[Effect]:
+    ) -> _Released:
         """Store a window and let it leave; forget its counts in the table, and count what became of it."""
         state = self._state
         state.passed(view, row)
         state.arrivals.forget(view.name, start)
         forgotten = [window_key(BUCKET, view.name, start), *used_blocks(view, start, refused=row.refused)]
-        those = [TotalChange(name, view.name, amount, start, 1) for name, amount in amounts.items()]
-        yield Commit(
+        return _Released(
             [
-                counted(those, state.rows),
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
                 *behind,
                 *state.advance(view, start, publishes_window=row.publishes_window),
                 *(change for prefix in forgotten for change in deletions(prefix, state.rows)),
-            ]
+            ],
+            Leave(view.name, start, row.slot_ms),
+            [TotalChange(name, view.name, amount, start, 1) for name, amount in amounts.items()],
         )
-        yield Leave(view.name, start, row.slot_ms)
-        yield from (one.increment for one in those)
 
     # -- sharper revisions ------------------------------------------------------------------------------------
 

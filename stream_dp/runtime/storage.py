@@ -22,11 +22,14 @@ from typing import Any, TypeVar
 import rocksdict
 
 from stream_dp.errors import StateError, StorageError
+from stream_dp.releases.rows import BLOCK, BUCKET
 from stream_dp.windows.encoding import CHUNK_BYTES, WRITE_BUFFER_BYTES, WRITE_BUFFERS, cut, row_size
 
 SCHEME = "stream-dp-rocksdb"
 COMPACTED_AT_ONCE = 4 << 20
-"""Bytes of tables that one compaction rewrites for several ranges, though it passes over what lies between them."""
+"""Bytes of a family in which one compaction serves several ranges, though it rewrites what lies between them."""
+ERASED, ERASED_SOON = "erased", (BUCKET, BLOCK)
+"""A column family, and the kinds of rows that are in it: exact counts of windows that wait for their release."""
 
 LOG_BYTES, LOG_FILES = 128 << 10, 2
 """Of RocksDB's own log of a database: it tells sizes of rows, and without a bound it fills a disk."""
@@ -49,20 +52,23 @@ class Database:
     were stored with their changelog offset, it would pass rows that are missing.
     """
 
-    def __init__(self, rocks: Any, folder: Path) -> None:
+    def __init__(self, rocks: Any, folder: Path, erased: Any = None) -> None:
         """Set up the database.
 
         Args:
             rocks: it, open; nobody else holds it.
             folder: where it stands.
+            erased: its column family for `ERASED_SOON`, if it has one. What is erased there rewrites no files but its
+                own, however much the database keeps.
         """
         self._rocks: Any = rocks
+        self._erased: Any = erased
         self._folder = folder
         self._failure: StorageError | None = None
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, None if there is none."""
-        found: bytes | None = self._do(lambda rocks: rocks.get(key))
+        found: bytes | None = self._do(lambda rocks: rocks.get(key), key)
         return found
 
     def get_all(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
@@ -72,46 +78,63 @@ class Database:
 
     def items(self, **options: Any) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in order, one after another."""
-        return self._each(lambda rocks: rocks.items(**options))
+        return self._each(lambda rocks: rocks.items(**options), options.get("from_key", b""))
 
     def keys(self, **options: Any) -> Iterator[bytes]:
         """Keys in order, one after another."""
-        return self._each(lambda rocks: rocks.keys(**options))
+        return self._each(lambda rocks: rocks.keys(**options), options.get("from_key", b""))
 
     def put(self, key: bytes, value: bytes) -> None:
         """Store one row."""
-        self._do(lambda rocks: rocks.put(key, value))
+        self._do(lambda rocks: rocks.put(key, value), key)
 
-    def write(self, batch: rocksdict.WriteBatch) -> None:
-        """Store a batch, all or nothing of it."""
-        self._do(lambda rocks: rocks.write(batch))
+    def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Store rows, all or nothing of them; of one key the last, and one of None is deleted."""
+        self._do(lambda rocks: rocks.write(self._batch(rocks, rows)))
+
+    def _batch(self, rocks: Any, rows: Iterable[tuple[bytes, bytes | None]]) -> rocksdict.WriteBatch:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        erased = None if self._erased is None else rocks.get_column_family_handle(ERASED)
+        for key, value in dict(rows).items():
+            family = erased if key.startswith(ERASED_SOON) else None
+            if value is None:
+                batch.delete(key, family)
+            else:
+                batch.put(key, value, family)
+        return batch
 
     def erase(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         """Leave no file that holds a deleted row of some ranges (`DurableTable.erase`)."""
         options = rocksdict.CompactOptions()
         options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
         self._do(lambda rocks: rocks.flush())
-        joined = self._joined(ranges)
-        self._do(lambda rocks: [rocks.compact_range(first, last, options) for first, last in joined])
+        soon = [one for one in ranges if self._erased is not None and one[0].startswith(ERASED_SOON)]
+        late = [one for one in ranges if one not in soon]
+        if self._erased is not None:  # a log ends when all families have stored what stands in it
+            self._do(lambda erased: erased.flush(), ERASED_SOON[0])
+        for some in filter(None, (soon, late)):
+            joined = self._joined(some)
+            self._do(lambda rocks: [rocks.compact_range(*one, options) for one in joined], some[0][0])  # noqa: B023
 
     def _joined(self, ranges: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
         """The ranges, or the one that spans them, where that is little to write: most of a compaction is waiting."""
         first, last = min(first for first, _ in ranges), max(last for _, last in ranges)
-        files = self._do(lambda rocks: rocks.live_files())
-        sizes = [file["size"] for file in files if file["end_key"] >= first and file["start_key"] < last]
-        return [(first, last)] if sum(sizes) <= COMPACTED_AT_ONCE else ranges
+        size = self._do(lambda rocks: rocks.property_int_value("rocksdb.live-sst-files-size"), first)
+        return [(first, last)] if size <= COMPACTED_AT_ONCE else ranges
 
-    def _do(self, operation: Callable[[Any], T]) -> T:
+    def _do(self, operation: Callable[[Any], T], key: bytes = b"") -> T:
+        """Do something with the family of a key."""
         if self._failure is not None:
             raise self._failure
         try:
-            return operation(self._rocks)
+            apart = self._erased is not None and key.startswith(ERASED_SOON)
+            return operation(self._erased if apart else self._rocks)
         except Exception as error:  # rocksdict has no class of its own
             failure = unusable(self._folder, error)
         raise self._failed(failure)
 
-    def _each(self, read: Callable[[Any], Iterable[T]]) -> Iterator[T]:
-        rows = self._do(read)
+    def _each(self, read: Callable[[Any], Iterable[T]], key: bytes) -> Iterator[T]:
+        rows = self._do(read, key)
         try:
             yield from rows
         except Exception as error:
@@ -122,7 +145,7 @@ class Database:
 
     def _failed(self, failure: StorageError) -> StorageError:
         """Close the database; outside of the handlers no error's stack refers to it any more."""
-        self._failure, self._rocks = failure, None
+        self._failure, self._rocks, self._erased = failure, None, None
         return failure
 
 
@@ -160,7 +183,10 @@ def open_database(folder: Path, cache: Any) -> Database:
         Exception: RocksDB's own, where it is still open elsewhere, which passes.
     """
     try:
-        return Database(rocksdict.Rdict(str(folder), options=table_options(cache)), folder)
+        options = table_options(cache)
+        options.create_missing_column_families(True)
+        rocks = rocksdict.Rdict(str(folder), options=options, column_families={ERASED: table_options(cache)})
+        return Database(rocks, folder, rocks.get_column_family(ERASED))
     except Exception as error:  # rocksdict has no class of its own
         if any(words in str(error) for words in _LOCKED):
             raise
@@ -341,10 +367,7 @@ class DiskSpillStore:
     def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """See `SpillStore`."""
         for some in cut(entries, row_size, CHUNK_BYTES):
-            batch = rocksdict.WriteBatch(raw_mode=True)
-            for key, value in some:
-                batch.put(key, value)
-            self._database.write(batch)
+            self._database.write(some)
 
     def drop(self) -> None:
         """See `SpillStore`."""

@@ -6,8 +6,10 @@ step proves that this changes nothing; the tests cut every step at every place.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import Protocol
 
 
@@ -99,7 +101,10 @@ class Rows(Protocol):
         """The value of a row, None when there is none."""
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with `first <= key < last`, in key order; of many, the later ones are read when they are asked for."""
+        """Rows with `first <= key < last`, in key order; of many, the later ones are read when they are asked for.
+
+        All are of one kind, the first byte of their keys: kinds may be stored apart.
+        """
 
 
 class NoRows:
@@ -115,7 +120,7 @@ class NoRows:
 
 
 class Ahead:
-    """Rows as they will stand after changes that are still to be committed; a scan passes those over."""
+    """Rows as they will stand after changes that are still to be committed."""
 
     def __init__(self, rows: Rows) -> None:
         """Set up.
@@ -124,16 +129,23 @@ class Ahead:
             rows: the rows as they stand.
         """
         self._changed: dict[bytes, bytes | None] = {}
+        self._order: list[bytes] = []
         self._rows = rows
 
     def change(self, changed: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Change rows, in order; one of None is deleted."""
-        self._changed.update(changed)
+        for key, value in changed:
+            if key not in self._changed:
+                insort(self._order, key)
+            self._changed[key] = value
 
     def get(self, key: bytes) -> bytes | None:
         """The value that the row will have."""
         return self._changed[key] if key in self._changed else self._rows.get(key)
 
     def scan(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """As the rows stand now."""
-        return self._rows.scan(first, last)
+        """Rows with `first <= key < last` as they will be, in key order."""
+        changed = self._order[bisect_left(self._order, first) : bisect_left(self._order, last)]
+        stored = (row for row in self._rows.scan(first, last) if row[0] not in self._changed)
+        rows = ((key, value) for key in changed if (value := self._changed[key]) is not None)
+        return merge(stored, rows)

@@ -99,8 +99,8 @@ class Balances:
         self._newest.clear()
 
     def entries(self) -> list[LedgerEntry]:
-        """The entries, those of a view in the order in which they left."""
-        return [decode_entry(value) for _, entries in self._newest.values() for value in entries.values()]
+        """The entries, those of a view in the order in which they left; may be asked for in a thread."""
+        return [decode_entry(value) for _, entries in [*self._newest.values()] for value in entries.values()]
 
     def ratios(self) -> dict[str, float]:
         """By ledger, what share of the caps of its newest period is left, of the cap that has the least."""

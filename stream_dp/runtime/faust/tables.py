@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import rocksdict
 from faust.stores import rocksdb
 from faust.tables.table import Table
-from faust.types import TP
+from faust.types import TP, EventT
 
 from stream_dp.errors import StorageError
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row, Writer, lost
@@ -46,6 +46,17 @@ class Store(rocksdb.Store):
 
     def _open_for_partition(self, partition: int) -> Database:
         return open_database(self.partition_path(partition), self.app.block_cache)
+
+    def apply_changelog_batch(self, batch: Iterable[EventT], **_: Any) -> None:
+        """Store recovered rows, and how far they come, in one batch for each partition."""
+        rows: defaultdict[int, list[Row]] = defaultdict(list)
+        last: dict[int, int] = {}
+        for event in batch:
+            message = event.message
+            rows[message.partition].append((message.key, message.value))
+            last[message.partition] = max(message.offset, last.get(message.partition, -1))
+        for partition, some in rows.items():
+            self._db_for_partition(partition).write([*some, (self.offset_key, str(last[partition]).encode())])
 
     async def _try_open_db_for_partition(self, partition: int, *args: Any, **options: Any) -> Any:
         """Open a database. Faust waits half a minute where an error so much as mentions a lock."""
@@ -227,14 +238,7 @@ class DurableTable(Table):
                 self._enter(partition, rows, last)
 
     def _enter(self, partition: int, rows: Sequence[Row], last: int) -> None:
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in rows:
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
-        batch.put(self.data.offset_key, str(last).encode())
-        self._database(partition).write(batch)
+        self._database(partition).write([*rows, (self.data.offset_key, str(last).encode())])
 
     async def beat(self, partition: int, key: bytes, value: bytes) -> None:
         """Write a row that nobody reads, so that the changelog's open segment is closed in time."""

@@ -80,7 +80,7 @@ def test_a_step_releases_some_of_the_windows_that_wait_and_the_next_one_goes_on(
     """Between two steps the runtime looks whether the partition is still its own."""
     desk = Desk(PAGES)
     engine = desk.made(ReleaseEngine)
-    messages = [one for start in range(20) for one in buckets_of(PAGES.views["pages"], 1000 * start, HOME)]
+    messages = [one for start in range(140) for one in buckets_of(PAGES.views["pages"], 1000 * start, HOME)]
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
     desk.machine.leaving.clear()
     desk.machine.carry_out(engine.buckets([message.value for message in messages]))
@@ -88,8 +88,8 @@ def test_a_step_releases_some_of_the_windows_that_wait_and_the_next_one_goes_on(
     while engine.waits:
         desk.machine.carry_out(engine.due())
         found.append(len(desk.machine.leaving))
-    assert found == [RELEASED_AT_ONCE, 2 * RELEASED_AT_ONCE, 20]
-    assert [leave.start_ms for leave in desk.machine.leaving] == [1000 * start for start in range(20)]
+    assert found == [RELEASED_AT_ONCE, 2 * RELEASED_AT_ONCE, 140]
+    assert [leave.start_ms for leave in desk.machine.leaving] == [1000 * start for start in range(140)]
     assert desk.published() == []
 
 

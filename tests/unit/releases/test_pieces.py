@@ -82,7 +82,7 @@ def test_parts_of_another_cut_take_the_place_of_the_former_ones() -> None:
 
 def test_what_waits_in_memory_is_numbers() -> None:
     arrivals = Arrivals()
-    arrivals.take(MergedBucket("pages", 0, 1, 0, 2, 3, {"secret page": 5}))
+    arrivals.take(MergedBucket("pages", 0, 1, 0, 2, 3, {"secret page": 5}), 9)
     assert "secret" not in repr(vars(arrivals))
 
 

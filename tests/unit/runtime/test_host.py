@@ -226,7 +226,7 @@ async def test_effect_is_done_before_the_step_goes_on(worker: Worker, threaded: 
     host, table = worker.host, worker.tables[RELEASES]
 
     def step() -> Step:
-        yield Commit([(b"a", b"1"), (b"b", b"2")])
+        yield Commit([(b"a", b"1"), (b"c", b"2")])
         assert table.rows(1).get(b"a") == b"1"
         yield Send([Message(host.topics.orders, b"sent", b"x", 2)])
         assert [record.key for record in orders(worker, 2)] == [b"sent"]
@@ -243,7 +243,7 @@ async def test_effect_is_done_before_the_step_goes_on(worker: Worker, threaded: 
     await host.carry_out(step(), table, 1, threaded=threaded)
 
     assert finished == [True]
-    assert dict(table.rows(1).scan(b"a", b"z")) == {b"b": b"2"}
+    assert dict(table.rows(1).scan(b"c", b"d")) == {b"c": b"2"}
 
 
 async def test_effect_that_fails_ends_the_step_and_every_later_one_of_the_partition(worker: Worker) -> None:

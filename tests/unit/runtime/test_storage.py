@@ -23,10 +23,7 @@ def opened(folder: Path) -> Database:
 
 def write(database: Database, number: int) -> None:
     """Write a row, and its number as the offset."""
-    batch = rocksdict.WriteBatch(raw_mode=True)
-    batch.put(b"row %06d" % number, os.urandom(1000))
-    batch.put(b"offset", b"%d" % number)
-    database.write(batch)
+    database.write([(b"row %06d" % number, os.urandom(1000)), (b"offset", b"%d" % number)])
 
 
 def write_until_refused(database: Database, first: int) -> int:

@@ -18,6 +18,7 @@ from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.topics import RELEASES
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row
 from stream_dp.runtime.worker.assembly import Worker
+from stream_dp.windows.encoding import after
 
 SECRET = b"planted-0d6c2f81"
 
@@ -45,7 +46,8 @@ async def commit(table: DurableTable, partition: int, rows: Sequence[Row]) -> No
 
 
 def stored(table: DurableTable, partition: int) -> dict[bytes, bytes]:
-    return dict(table.rows(partition).scan(b"a", b"z"))
+    kinds = (bytes([kind]) for kind in range(ord("a"), ord("z")))  # a scan is of one kind
+    return {key: value for kind in kinds for key, value in table.rows(partition).scan(kind, after(kind))}
 
 
 def offset(table: DurableTable, partition: int) -> int | None:
