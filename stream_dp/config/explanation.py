@@ -415,19 +415,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
             path = path_of(tuple(field.split(".")))
             yield f"{place}: {field!r} is the name of one field, with its dot. For a field inside another, write {path}"
     for view in plan.views.values():
-        made_of = view.kind.made_of
-        source = None if made_of is None else plan.views.get(made_of.view)
-        if made_of is None or source is None:
-            continue
-        start, shape = 0, source.window.shape
-        for _ in range(made_of.keep - 1):
-            start = shape.next(start)
-        if start > source.window.retention_ms:
-            yield (
-                f"view {view.view}: its list keeps {made_of.keep} windows of {made_of.view}, which are retained for "
-                f"{format_duration(source.window.retention_ms)}. What is deleted leaves the list: retain them longer, "
-                "or keep fewer"
-            )
+        yield from _view_warnings(view, plan)
     for topic in sorted({view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}):
         yield (
             f"topic {topic}: partitions are not checked (partitioner: unchecked). A user with events in several "
@@ -446,6 +434,33 @@ def _warnings(plan: Plan) -> Iterator[str]:
         yield "the embedded log keeps everything in memory: topics are gone when the process ends"
     if plan.key_file.resolve().is_relative_to(plan.data_dir.resolve()):
         yield "key_file is inside data_dir: a copy of the state has the key with it"
+
+
+def _view_warnings(view: ViewPlan, plan: Plan) -> Iterator[str]:
+    windows, most = windows_in(view, view.ledger.periods.longest), view.windows_per_user
+    if most is not None and most >= windows:
+        yield (
+            f"view {view.view}: windows_per_user {most} bounds nothing, since a period has {windows} windows; write "
+            "less, or leave it out"
+        )
+    made_of = view.kind.made_of
+    source = None if made_of is None else plan.views.get(made_of.view)
+    if source is not None and source.item_field != view.item_field:
+        yield (
+            f"view {view.view} counts {view.item_field!r}, and its list has keys of {source.item_field!r} (view "
+            f"{source.view}): is that meant?"
+        )
+    if made_of is None or source is None:
+        return
+    start, shape = 0, source.window.shape
+    for _ in range(made_of.keep - 1):
+        start = shape.next(start)
+    if start > source.window.retention_ms:
+        yield (
+            f"view {view.view}: its list keeps {made_of.keep} windows of {made_of.view}, which are retained for "
+            f"{format_duration(source.window.retention_ms)}. What is deleted leaves the list: retain them longer, "
+            "or keep fewer"
+        )
 
 
 def _short_shares(ledger: LedgerDescription, plan: Plan) -> Iterator[str]:

@@ -193,8 +193,9 @@ def check_kind(view: ViewPlan, views: Mapping[str, ViewPlan]) -> Showing:
     showing = view.kind.showing if view.kind.rank is None else None
     if showing is None:
         raise ConfigError(
-            f"a {view.kind.name} with these settings cannot be planned: only histogram and catalogue without strict "
-            "and rank, with lists in the file, and topk with mechanism gumbel; use `stream-dp replay`",
+            f"kind {view.kind.name} with these settings cannot be planned. It can be for a histogram without strict, "
+            "rank and remember, a catalogue without strict and rank whose list is in the file or made of releases, and "
+            "a topk with mechanism gumbel; for all others use `stream-dp replay`",
             f"views.{view.name}.kind",
         )
     return showing

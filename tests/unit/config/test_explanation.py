@@ -9,6 +9,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.explanation import describe, odds_factor
 from stream_dp.config.plan import Plan
 from stream_dp.config.shares import reach_ms
+from tests.support.releasing import SHOP, plan_of
 
 Planner = Callable[..., Plan]
 DAY_MS = 86_400_000
@@ -203,6 +204,24 @@ def test_one_window_is_described_by_its_own_epsilon_whatever_the_pool(planned: P
 )
 def test_what_weakens_a_promise_is_warned_of(planned: Planner, change: tuple[str, str], warning: str) -> None:
     assert warning in describe(planned(change)).warnings
+
+
+def test_a_bound_that_bounds_nothing_and_a_list_of_other_keys_are_warned_of() -> None:
+    bound = ("    kind: histogram\n", "    kind: histogram\n    windows_per_user: {}\n")
+    for most, warned in ((3, False), (4, True)):
+        found = describe(plan_of(SHOP.replace(bound[0], bound[1].format(most)))).warnings
+        said = f"windows_per_user {most} bounds nothing, since a period has 4 windows"
+        assert any(said in words for words in found) is warned
+    listed = """\
+  listed:
+    {source: visits, item: ITEM, kind: catalogue, catalogue: {from: pages, audience: public}, items_per_user: 1,
+     ledger: visitors, ladder: three, window: {size: 1s, start: 1970-01-01T00:00:00Z}}
+"""
+    for item, warned in (("page", False), ("query", True)):
+        found = describe(plan_of(SHOP + listed.replace("ITEM", item))).warnings
+        assert (
+            any(f"view listed counts '{item}', and its list has keys of 'page'" in words for words in found) is warned
+        )
 
 
 @pytest.mark.parametrize(("epsilon", "factor"), [("0", "1"), ("1", "2.72"), ("4", "54.6"), ("100", "2.69e43")])

@@ -452,12 +452,12 @@ def test_an_alias_is_not_changed_in_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (HISTOGRAM + "\n    strict: {rows: 100}", "a histogram with these settings cannot be planned"),
-        ("kind: catalogue\n    catalogue: {topic: products}", "a catalogue with these settings cannot be planned"),
-        (TOPK.replace("{epsilon", "{mechanism: strict, epsilon"), "a topk with these settings cannot be planned"),
+        (HISTOGRAM + "\n    strict: {rows: 100}", "kind histogram with these settings cannot be planned"),
+        ("kind: catalogue\n    catalogue: {topic: products}", "kind catalogue with these settings cannot be planned"),
+        (TOPK.replace("{epsilon", "{mechanism: strict, epsilon"), "kind topk with these settings cannot be planned"),
         (
             "kind: gap\n    catalogue: [tea, mate, water]\n    k: 1\n    selection: {epsilon: 1}",
-            "a gap with these settings cannot be planned: only",
+            "kind gap with these settings cannot be planned.",
         ),
     ],
 )
