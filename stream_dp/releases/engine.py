@@ -261,7 +261,9 @@ class ReleaseEngine:
                 break
             group.append((view, start))
             following = view.window.shape.next(start)
-            if (view.until_ms is None or following < view.until_ms) and self._is_complete(view, following):
+            if view.until_ms is not None and following >= view.until_ms:
+                break  # the next definition of the view has its turn from here on
+            if self._is_complete(view, following):
                 heappush(turns, self._turn(view, following))
         return group
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stream_dp.config.plan import Plan
+from stream_dp.control.editions import first_record, next_record, plan_holding
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.releases import engine as engine_module
 from stream_dp.releases import releasing as releasing_module
@@ -18,7 +19,7 @@ from stream_dp.windows.effects import Effect, Leave, Message, Step
 from stream_dp.windows.encoding import window_key
 from tests.support.chosen import ordinarily
 from tests.support.machine import Machine, newest
-from tests.support.releasing import Desk, buckets_of, plan
+from tests.support.releasing import ONLY_PAGES, Desk, buckets_of, plan
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 STARTS = (0, 1000, 2000, 3000)
@@ -82,6 +83,27 @@ def test_a_group_leaves_what_its_windows_leave_one_by_one(planned: Plan, monkeyp
     assert released(group) == released(alone)
     assert group.machine.rows.keys() == alone.machine.rows.keys()
     assert group.ledger() == alone.ledger()
+
+
+@pytest.mark.parametrize("epsilon", [17, 22, 27, 40])
+def test_a_group_ends_where_a_view_is_another_from_then_on(epsilon: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of the next definition come before later ones of other views, also where the ledger does not pay for all."""
+    scarce = ('epsilon: "40", delta: "1/5"', f'epsilon: "{epsilon}", delta: "9/10"')
+    first, second = plan(ONLY_PAGES, scarce), plan(scarce, ("items_per_user: 1\n    window", "items_per_user: 2\n    window"))
+    known = [first_record(first, 0)]
+    known.append(next_record(known, second, {"pages": 2000, "tops": 1000}, {}, 0))
+
+    def caught_up() -> Desk:
+        desk = together(plan_holding(known, first))
+        held = [(view, at) for view in desk.plan.views.values() for at in STARTS if view.asks_for(at)]
+        desk.reader.write([one for view, at in held for one in buckets_of(view, at, HOME)])
+        return desk
+
+    group = caught_up()
+    monkeypatch.setattr(engine_module, "RELEASED_AT_ONCE", 1)
+    alone = caught_up()
+    assert released(group) == released(alone)
+    assert {*map(str, group.entries())} == {*map(str, alone.entries())}
 
 
 @pytest.mark.parametrize("planned", PLANS.values(), ids=PLANS)
