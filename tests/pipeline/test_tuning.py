@@ -78,7 +78,7 @@ def changed(made: Changing, holds: Plan, tune: Tune) -> Plan:
 def alike(one: ViewPlan, other: ViewPlan) -> bool:
     """Whether two definitions accept the same contributions."""
     accepts = [
-        (v.window.shape.counted, v.window.shape.bounds, v.items_per_user, v.item_field, v.has_lists)
+        (v.window.shape.counted, v.window.shape.bounds, v.items_per_user, v.item_field, v.has_lists, v.kind.domain({}))
         for v in (one, other)
     ]
     return accepts[0] == accepts[1]
