@@ -51,6 +51,9 @@ async def test_killed_worker_counts_every_visit_once_and_releases_every_window_o
     async with application(visits(*WITNESSED, *RICH), tmp_path, broker=kafka) as app:
         stream, worker = Stream(app, visits=900), spawn(app, "state")
 
+        async def runs() -> bool:
+            return bool(worker.runs)
+
         async def dead() -> None:
             assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
             if fresh_folder:
@@ -68,6 +71,7 @@ async def test_killed_worker_counts_every_visit_once_and_releases_every_window_o
             worker.signal(signal.SIGKILL)
             await dead()
         worker.start()
+        await app.eventually(runs)  # all may have been released before it died
         await stream.assert_released()
         await stream.assert_totals()
         assert await asyncio.to_thread(worker.terminate) == 0
