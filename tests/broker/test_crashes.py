@@ -52,7 +52,7 @@ async def test_killed_worker_counts_every_visit_once_and_releases_every_window_o
         stream, worker = Stream(app, visits=900), spawn(app, "state")
 
         async def runs() -> bool:
-            return bool(worker.runs)
+            return bool(worker.runs())
 
         async def dead() -> None:
             assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
