@@ -87,9 +87,10 @@ def test_a_group_leaves_what_its_windows_leave_one_by_one(planned: Plan, monkeyp
 
 @pytest.mark.parametrize("epsilon", [17, 22, 27, 40])
 def test_a_group_ends_where_a_view_is_another_from_then_on(epsilon: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of the next definition come before later ones of other views, also where the ledger does not pay for all."""
+    """Windows of the next definition come before later ones of other views, also if the ledger does not pay for all."""
     scarce = ('epsilon: "40", delta: "1/5"', f'epsilon: "{epsilon}", delta: "9/10"')
-    first, second = plan(ONLY_PAGES, scarce), plan(scarce, ("items_per_user: 1\n    window", "items_per_user: 2\n    window"))
+    two_items = ("items_per_user: 1\n    window", "items_per_user: 2\n    window")
+    first, second = plan(ONLY_PAGES, scarce), plan(scarce, two_items)
     known = [first_record(first, 0)]
     known.append(next_record(known, second, {"pages": 2000, "tops": 1000}, {}, 0))
 
