@@ -203,17 +203,12 @@ def _entry(cell: BoardWindow, release: Release | None, item: str) -> dict[str, A
     return entry | {"count": found.count, "interval": interval(release, found)}
 
 
-def _count(release: Release | None, item: str) -> int | None:
-    """Return the count of an item, None if it is not shown."""
-    return None if release is None else release.count_of(item)
-
-
 _Read = Sequence[tuple[BoardWindow, Release | None]]
 
 
 def _smooth(read: _Read, item: str, width: int) -> list[int | None]:
     """Means of neighbours by precision and distance, within one edition and never over a window without a count."""
-    counts = [_count(release, item) for _, release in read]
+    counts = [None if release is None else release.count_of(item) for _, release in read]
     found: list[int | None] = []
     for at, (_, middle) in enumerate(read):
         if middle is None or counts[at] is None:
@@ -251,9 +246,11 @@ def _differences(read: _Read, item: str) -> list[dict[str, Any] | None]:
 def _two_sided(release: Release | None, item: str) -> int | None:
     """Return the count of an item that is read two-sided; None where other keys decide which are shown."""
     found = None if release is None else release.entry(item)
-    if found is None or not isinstance(release, RankedRelease):
-        return None if found is None else found.count
-    return found.count if release.rank is None and release.is_two_sided(found) else None
+    if found is None:
+        return None
+    if isinstance(release, RankedRelease) and (release.rank is not None or not release.is_two_sided(found)):
+        return None
+    return found.count
 
 
 def _half_width(release: Release, together: int) -> int:

@@ -246,7 +246,7 @@ class ListPlace(TypedDict):
 def placed(
     settings: ListSettings, folder: Path, application: str, *, fewest: int = 1, most_numbers: int = MOST_KEYS
 ) -> ListPlace:
-    """The list that a configuration has, or the topic that it stands in or follows from.
+    """Find the list of a view: the keys themselves, or the topic that has them or the releases they are taken from.
 
     Args:
         settings: where the list stands.

@@ -551,7 +551,8 @@ def seal_table(
 class Pruning(NamedTuple):
     """The rule by which keys are stored: they reach the minimum count at some level of the ladder.
 
-    A stored key shows that somebody had it, even if it is published nowhere. Source: specs/lossless 6.4, 2.9.5.
+    A key that is stored tells who reads the state that somebody had it, even if no release shows it. Source:
+    specs/lossless 6.4, 2.9.5.
     """
 
     minimum_counts: Sequence[int]

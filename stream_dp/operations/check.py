@@ -44,7 +44,7 @@ class Checked(BaseModel):
     Attributes:
         description: of the plan, in words and numbers.
         audiences: what every audience sees of every view.
-        better: views of which another way clearly shows more keys at the same price, in words.
+        better: sentences on views where another kind or mechanism shows clearly more keys at the same price.
         computing: by view, what this machine computes in time.
         rates: of each ledger, what is asked for and what this machine does.
         warnings: what the configuration and the samples warn of.
