@@ -179,13 +179,13 @@ METHODS = {
         VIEWS: ("POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "OPTIONS", "CONNECT", "get", "X" * 50),
         WINDOWS: ("POST", "DELETE"),
         EVENTS: ("POST", "PUT"),
-        SESSION: ("PUT", "PATCH"),
+        SESSION: ("GET", "HEAD", "PUT", "PATCH"),
         "/openapi.json": ("POST",),
         "/livez": ("DELETE",),
         "/app.js": ("POST", "PUT", "DELETE"),
     }.items()
     for method in methods
-} | {f"{method} {SESSION}": Try(404, "not_found", SESSION, method) for method in ("GET", "HEAD")}
+}
 FORMS = {
     f"{target} as {form}": Try(406, "not_acceptable", target, headers={"accept": form})
     for target, forms in {
