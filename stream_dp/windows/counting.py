@@ -59,6 +59,9 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 
 Row = tuple[bytes, bytes | None]
 
+LARGE_BYTES = 16 << 20
+"""Of an open window in memory: a larger one may take some 50 ms to count when it closes."""
+
 _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
 """Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 
@@ -153,12 +156,12 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if the next chunk may need a window or users on disk, or close a window whose users are looked at."""
+        """True if the next chunk may need a window or users on disk, or close a large window."""
         if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
         windows = (window for state in self._views for window in state.windows.values())
-        half = self._memory.most_bytes // 2
-        return any(window.spill_store is not None or window.memory_bytes > half for window in windows)
+        large = min(LARGE_BYTES, self._memory.most_bytes // 2)
+        return any(window.spill_store is not None or window.memory_bytes > large for window in windows)
 
     def load(self, rows: Rows) -> Step:
         """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.

@@ -42,7 +42,7 @@ from tests.support.views import start_of
 
 PARTITIONS = 4
 ITEMS_PER_USER = 10
-VOCABULARY = 100_000
+VOCABULARY = 10_000
 """Items of the open window: popular enough that its counts are small beside its contributions."""
 AT_ONCE = 100_000
 """Events that are published before the broker is waited for."""

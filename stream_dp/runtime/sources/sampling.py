@@ -295,6 +295,5 @@ def _taken(
             refused[reason].append((partition, offset))
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for start, window in (one for opened in windows.values() for one in opened.items()):
-        for item, (number,) in window.alone.items():
-            counts[start][item] += window.tallies[number]
+        counts[start].update(dict(window.counts()))
     return Taken(accepted, dict(refused), [[*users.values()] for users in counts.values()])

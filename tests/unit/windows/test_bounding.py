@@ -14,7 +14,7 @@ from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.encoding import decode, encode, text, window_start
 from stream_dp.windows.events import Column, Decoded
-from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.open_windows import CODE_BYTES, OpenWindow, code_of
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.counting import Entry, counter, event, handed_on, letters, letters_by_view, view, watermark
@@ -297,7 +297,7 @@ def test_bounds_go_on_from_what_the_window_holds() -> None:
     out = bound_chunk(view(items_per_user=2), {0: window}, chunk.columns[0], Admission(0, 100, 0))
     assert out.refused == [(10, "clipped"), (12, "duplicate")]
     assert dict(window.counts()) == {"a": 2, "b": 1, "c": 1}
-    assert window.accepted == {b"u": (0, 1), b"v": (0, 2)}
+    assert window.accepted == {b"u": code_of(0) + code_of(1), b"v": code_of(0) + code_of(2)}
 
 
 def test_a_window_that_is_read_back_is_the_one_that_was_counted_and_takes_no_more_memory() -> None:
@@ -312,7 +312,7 @@ def test_a_window_that_is_read_back_is_the_one_that_was_counted_and_takes_no_mor
     assert read_back == counted
     assert list(read_back.counts()) == list(counted.counts())
     for window in (counted, read_back):
-        single = [id(items) for items in window.accepted.values() if len(items) == 1]
+        single = [id(held) for held in window.accepted.values() if len(held) == CODE_BYTES]
         assert 0 < len(set(single)) < len(single)
 
 
