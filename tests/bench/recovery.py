@@ -27,6 +27,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -179,6 +180,11 @@ class Bench:
         _say(f"{what}: {took:.1f} s, {self.memory():.0f} MB")
         return took
 
+    def cpu(self) -> float:
+        """CPU seconds of the worker since its start."""
+        user, system = Path(f"/proc/{self.worker.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def memory(self, field: str = "VmRSS") -> float:
         """Memory of the worker, MB."""
         lines = Path(f"/proc/{self.worker.pid}/status").read_text().splitlines()
@@ -203,16 +209,25 @@ async def recovery(address: str, folder: Path, contributions: int) -> dict[str, 
         await one.restart("the first start, which creates topics", "first")
         one.worker.terminate(60)
         nothing_s = await one.restart("restart with nothing stored", "nothing")
+        nothing_cpu_s = one.cpu()
         await asyncio.sleep(3)
         empty = one.memory()
-        start, users = one.start_ms, -(-contributions // ITEMS_PER_USER)
+        half = contributions // 2
+        users = -(-half // ITEMS_PER_USER)
         events = (
-            Event(f"u{at % users}", f"/page/{(at % users * 31 + at // users * 7919) % VOCABULARY}", start + at % 60_000)
-            for at in range(contributions)
+            Event(
+                f"u{at % users + users * (at >= half)}",
+                f"/page/{(at % users * 31 + at // users * 7919) % VOCABULARY}",
+                one.start_ms + at % 60_000,
+            )
+            for at in range(2 * half)
         )
         begun = time.perf_counter()
-        await one.feed(events)
-        await one.until_counted("counting")
+        memory = [empty]
+        for _ in range(2):
+            await one.feed(islice(events, half))
+            await one.until_counted("counting")
+            memory.append(one.memory())
         counting_s = time.perf_counter() - begun
         await asyncio.sleep(3)
         before = one.memory()
@@ -221,17 +236,21 @@ async def recovery(address: str, folder: Path, contributions: int) -> dict[str, 
             "contributions": contributions,
             "published and counted, contributions/s": contributions / counting_s,
             "restart to first event counted, nothing stored, s": nothing_s,
+            "the same, CPU s": nothing_cpu_s,
             "memory before, bytes a contribution": 1e6 * (before - empty) / contributions,
+            "of the second half alone, whose users are others": 1e6 * (memory[2] - memory[1]) / half,
         }
         for words, fresh in (("same folder", False), ("empty folder", True)):
             one.worker.terminate(60)
             if fresh:
                 shutil.rmtree(one.worker.data_dir)
             took = await one.restart(f"restart, {words}", f"knock/{words}")
+            cpu_s = one.cpu()
             await asyncio.sleep(3)
             after = one.memory()
             found |= {
                 f"restart to first event counted, {words}, s": took,
+                f"the same, {words}, CPU s": cpu_s,
                 f"recovery, {words}, contributions/s": contributions / max(0.001, took - nothing_s),
                 f"memory after, {words}, bytes a contribution": 1e6 * (after - empty) / contributions,
                 f"memory after to before, {words}, whole process": after / before,
