@@ -14,7 +14,7 @@ a user adds to one says nothing about the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,8 +54,8 @@ class Admission(NamedTuple):
     watermarks: Sequence[tuple[int, int]] = ()
     """(offset, time) in order: behind that offset the clock shows at least that time. The order of the log alone
     decides what is late, not what one fetch happens to bring together."""
-    misplaced: Callable[[bytes], bool] | None = None
-    """Tells whether a user stands in a partition that is not theirs; None to trust the producers."""
+    misplaced: Container[bytes] = ()
+    """Users in a partition that is not theirs."""
     participation: Participation | None = None
     """Who may enter a window; None: everybody."""
     is_oldest: bool = True
@@ -147,7 +147,7 @@ def _bound_tiling(
             reason = UNLISTED
         elif held is not None:
             reason = "duplicate" if own is not None and own in held else "clipped" if len(held) >= limit else ""
-        elif misplaced is not None and misplaced(user):
+        elif user in misplaced:
             reason = "wrong_partition"
         elif enters is not everybody and not enters(user, time):
             reason = REFUSED

@@ -11,7 +11,7 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat, zip_longest
 
@@ -66,9 +66,9 @@ _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
 """Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 
 
-def fresh_records(records: Sequence[Record], offset: int) -> Generator[Effect, None, list[Record]]:
+def fresh_records(records: Sequence[Record], offset: int) -> Generator[Effect, None, Sequence[Record]]:
     """Return the records behind an offset; those up to it are read again."""
-    fresh = [record for record in records if record.offset > offset]
+    fresh = records if records[0].offset > offset else [record for record in records if record.offset > offset]
     yield Increment("events_consumed", len(records))
     if len(fresh) < len(records):
         yield Increment("events_replayed", len(records) - len(fresh))
@@ -89,11 +89,12 @@ class CountedPartition:
     partition: int
     partitioner: Partitioner | None = None
 
-    @property
-    def misplaced(self) -> Callable[[bytes], bool] | None:
-        """Tells whether a user stands in a partition that is not theirs."""
-        place = self.partitioner
-        return None if place is None else lambda user: place(user) != self.partition
+    def misplaced(self, users: Iterable[bytes]) -> Container[bytes]:
+        """Return those of some users that stand in a partition that is not theirs."""
+        if self.partitioner is None:
+            return ()
+        asked = list(set(users))
+        return {user for user, at in zip(asked, self.partitioner(asked), strict=True) if at != self.partition}
 
 
 class PartitionCounter:
@@ -133,7 +134,7 @@ class PartitionCounter:
         self._decoder_of = decoder
         self._outlet = outlet
         self._dead_letters = dead_letters
-        self._misplaced = counted.misplaced
+        self._counted = counted
         self._views = [ViewState(view, ViewMark.new(view, view.first_ms, 0)) for view in views]
         self._marker = Marker(views={state.view.name: state.mark for state in self._views})
         self.held: Mapping[str, int] = {}
@@ -272,6 +273,7 @@ class PartitionCounter:
         """
         refused = [(offset, reason, "") for offset, reason in decoded.refused]
         changed: list[Row] = []
+        misplaced = self._counted.misplaced(decoded.users)
         for column, state in enumerate(self._counting):
             clock = self._clock(state, partition)
             self._take_out(state, decoded, column)
@@ -282,7 +284,7 @@ class PartitionCounter:
                 now_ms,
                 state.mark.open_from_ms,
                 marks,
-                self._misplaced,
+                misplaced,
                 is_oldest=is_oldest,
                 participation=state.participation,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -253,7 +253,7 @@ def bounded(
     *,
     clock_ms: int = 0,
     now_ms: int = 100,
-    misplaced: Callable[[bytes], bool] | None = None,
+    misplaced: Container[bytes] = (),
 ) -> tuple[dict[int, tuple[list[bytes], list[str]]], list[tuple[int, str]], int]:
     marks = chunk.watermarks if one.clock == "event" else ()
     out = bound_chunk(one, {}, chunk.columns[0], Admission(clock_ms, now_ms, one.first_ms, marks, misplaced))
@@ -318,7 +318,7 @@ def test_a_window_that_is_read_back_is_the_one_that_was_counted_and_takes_no_mor
 
 def test_a_misplaced_user_adds_nothing_and_no_empty_journal_row() -> None:
     chunk = decoded((0, b"u", "a", 1), (1, b"v", "a", 1), (2, b"u", "b", 11))
-    added, refused, _ = bounded(view(), chunk, misplaced=lambda user: user == b"u")
+    added, refused, _ = bounded(view(), chunk, misplaced={b"u"})
     assert added == {0: ([b"v"], ["a"])}
     assert refused == [(0, "wrong_partition"), (2, "wrong_partition")]
 
