@@ -187,15 +187,13 @@ class OpenWindow:
                 self.accepted[user] = known + _ANOTHER * (int.from_bytes(count) - len(known) // CODE_BYTES)
 
     def _put_away(self, spill_store: SpillStore, contributions: Iterable[tuple[bytes, str]]) -> None:
-        """Put contributions that were accepted into the spill store, and what their users have now; hold nothing."""
-        changed: set[bytes] = set()
+        """Put contributions that were accepted into the spill store, and what users have now; hold nothing."""
 
         def entries() -> Iterator[tuple[bytes, bytes]]:
             for user, item in contributions:
-                changed.add(user)
                 yield _pair(user, item), b""
-            for user in changed:
-                yield _USER + user, (len(self.accepted[user]) // CODE_BYTES).to_bytes(2)
+            for user, held in self.accepted.items():
+                yield _USER + user, (len(held) // CODE_BYTES).to_bytes(2)
 
         spill_store.put(entries())
         self.accepted, self.codes = {}, {}
