@@ -20,8 +20,8 @@ import rocksdict
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.runtime.sources.sampling import NoRows
 from stream_dp.runtime.storage import DiskSpillStores
+from stream_dp.windows.effects import NoRows
 from stream_dp.windows.encoding import format_size, parse_size
 from stream_dp.windows.open_windows import OpenWindow
 from tests.support.counting import Entry, counter, event, view
