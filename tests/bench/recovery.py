@@ -2,7 +2,7 @@
 
 One worker, four partitions, one application of each sort:
 
-* an open window is filled with contributions; the worker is ended with SIGTERM and started again, once on its folder
+* an open window is filled with contributions; the worker is killed and started again, once on its folder
   and once on an empty one. Timed is the way from the start of the process to the first event of each partition that is
   counted. What a restart takes when nothing is stored is taken off before contributions per second are worked out.
   Memory is the resident set of the process above that of a worker that has counted nothing;
@@ -23,6 +23,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -241,7 +242,8 @@ async def recovery(address: str, folder: Path, contributions: int) -> dict[str, 
             "of the second half alone, whose users are others": 1e6 * (memory[2] - memory[1]) / half,
         }
         for words, fresh in (("same folder", False), ("empty folder", True)):
-            one.worker.terminate(60)
+            one.worker.signal(signal.SIGKILL)
+            one.worker.wait()
             if fresh:
                 shutil.rmtree(one.worker.data_dir)
             took = await one.restart(f"restart, {words}", f"knock/{words}")
