@@ -7,8 +7,8 @@ Every method is a step (see `stream_dp.windows.effects`). What a crash leaves be
 * after it: nothing was stored or shown; `load` drops the reservation, and the next attempt draws anew;
 * inside the commit that stores a window: the window's row is the commit point. Before it, as above; rows of the table
   and of records that stand already are deleted by `load` (`releases.pieces`). After it the ledger may still hold the
-  reservation; `load` finds the row and turns it into the charge. The charge and the end of the reservation are two
-  rows; the charge names its call, so that it is not made twice;
+  reservation; `load` finds the row and turns it into the charge. Of windows that are stored together the charges are
+  one row, behind all of them: it ends their reservations as well, so none is charged twice;
 * after the commit: the records stand in the window's outbox until they have left (`releases.outboxes`). Releasing ends
   here: a window's records leave at its slot, and a slot is not waited for.
 

@@ -181,7 +181,7 @@ def test_a_window_is_reserved_then_drawn_then_stored_then_published() -> None:
     draws = [at for at, what in enumerate(trace) if what == "draw"]
     (published,) = [at for at, what in enumerate(trace) if what == "publish"]
     (stored,) = [at for at, what in enumerate(trace) if what.startswith("store") and "t" in what.split()[1]]
-    reserved = next(at for at, what in enumerate(trace) if what == "store plr")
+    reserved = next(at for at, what in enumerate(trace) if what == "store pl")
     assert reserved < min(draws) <= max(draws) < stored < published
     assert {"t", "w", "l"} <= set(trace[stored].split()[1])
     assert trace[published + 1 :] == ["store nw"]
