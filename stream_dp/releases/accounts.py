@@ -143,6 +143,7 @@ class Booking:
         requested: the call's cost at worst.
         charged: what the call added to what is spent; nothing where it was refused.
         shares: what it added to the privacy loss of each audience, alone; none where it was refused.
+        is_first: whether nothing was charged for the view in the period before.
     """
 
     ledger: Ledger
@@ -150,6 +151,7 @@ class Booking:
     requested: Cost = Cost.ZERO
     charged: Cost = Cost.ZERO
     shares: Mapping[str, Cost] = field(default_factory=dict)
+    is_first: bool = True
 
 
 class Promise(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -251,8 +253,9 @@ class Accounts:
 
     def of(self, view: ViewPlan, start_ms: int) -> tuple[bytes, Ledger]:
         """The ledger that pays for a window, and the key of its row."""
-        key, window = ledger_key(view, start_ms), view.window.charged(start_ms)
+        key = ledger_key(view, start_ms)
         if key not in self._begun:
+            window = view.window.charged(start_ms)
             key = next((other for other in self._overlapping(key) if period_of(other).holds(window)), key)
         ledger = self._ledgers.get(key)
         return key, Ledger(view.ledger.budget) if ledger is None else ledger
@@ -285,8 +288,8 @@ class Accounts:
 
     def _others(self, key: bytes, view: ViewPlan, start_ms: int) -> list[bytes]:
         """The periods that have begun and that a window is in, even in part, beside the one that pays for it."""
-        window = view.window.charged(start_ms)
-        return [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
+        charged = view.window.charged
+        return [other for other in self._overlapping(key) if period_of(other).overlaps(charged(start_ms))]
 
     def _shared(self, key: bytes, view: ViewPlan) -> Shares:
         """Return the shares of a ledger's views in a period: as when it began, or as planned where it has not."""
@@ -366,7 +369,8 @@ class Accounts:
 
     def booking(self, view: ViewPlan, start_ms: int, requested: Cost = Cost.ZERO) -> Booking:
         """Return the outcome of a call that the ledger of a window refused just now, or was not asked for."""
-        return Booking(self.of(view, start_ms)[1], self.balance(view, start_ms), requested)
+        _, ledger = self.of(view, start_ms)
+        return Booking(ledger, self.balance(view, start_ms), requested, is_first=view.view not in ledger.views)
 
     def begins_beside_another(self, view: ViewPlan, start_ms: int) -> bool:
         """Return True if a period begins with a window, and pays from then on for some that another one would pay."""
@@ -444,7 +448,8 @@ class Accounts:
         paid, charged = _charged_call(view, reserved, call, charge)
         self._keep(view, key, paid)
         asked = charge.cost if requested is None else requested
-        return Booking(paid, self.balance(view, call.start_ms), asked, charged.cost, charged.shares)
+        balance, is_first = self.balance(view, call.start_ms), view.view not in reserved.views
+        return Booking(paid, balance, asked, charged.cost, charged.shares, is_first)
 
     def added(self, view: ViewPlan, start_ms: int, before: Cost, cost: Cost) -> Cost:
         """Return what the ledger of a window is charged if the window is to cost more.
