@@ -54,7 +54,7 @@ from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Send, 
 from stream_dp.windows.encoding import after, decode, encode, text, window_key
 from stream_dp.windows.merging import MergedBucket
 
-RELEASED_AT_ONCE = 64
+RELEASED_AT_ONCE = 256
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
 SMALL_BYTES = 64 << 10
 """Counts of the windows that one step releases: a window with more is released alone, so that none waits for it."""

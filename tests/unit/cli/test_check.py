@@ -192,7 +192,7 @@ def test_a_strict_check_passes_where_nothing_is_warned_of(tmp_path: Path, monkey
 def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_told_in_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rates, "_erasing_ms", lambda: 128_000.0)
+    monkeypatch.setattr(rates, "_erasing_ms", lambda: 512_000.0)
     often = RIGHT.replace("window: {size: 1d},\n     ledger", "window: {size: 1s},\n     ledger", 1)
     page = CliRunner().invoke(check, [written(tmp_path, often), "--explain"], env={"COLUMNS": "400"}).stdout
     assert "All views need 1 windows and 2 records a second." in page
