@@ -182,6 +182,7 @@ class WholeEngine(ReleaseEngine):
             yield from self.outboxes.publish(slot if self.until_ms is None else self.until_ms, rows)
             while self.outboxes.published:
                 yield from self.outboxes.settle(rows)
+            yield from self.outboxes.erase(rows)
 
     def _whole(self, step: Step) -> Step:
         yield from self._heeded(step)
