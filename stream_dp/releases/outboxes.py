@@ -192,10 +192,10 @@ class Outboxes:
         whole = {window: number for window, number in settled.items() if window not in self._expired}
         if whole:  # in this order: no outbox stands without its records
             yield Commit([counted(self._counted(whole), rows), *changed, *left])
-        for window, number in settled.items():
-            if self._published[window] == number:
-                del self._published[window]
-        self._over(whole)
+        over = [window for window, number in settled.items() if self._published[window] == number]
+        for window in over:
+            del self._published[window]
+        self._over([window for window in over if window in whole])
         while self._held:
             heappush(self._waiting, self._held.pop())
 
