@@ -200,7 +200,7 @@ def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_told_in_
     (rate,) = json.loads(CliRunner().invoke(check, [written(tmp_path, often), "--json"]).stdout)["rates"]
     assert rate["windows_a_second"] == pytest.approx(1, abs=0.001)
     assert rate["windows_possible"] == 0.5
-    assert (rate["erasing_ms"], rate["acknowledging_ms"]) == (2000, 0.1)  # of 64 windows together
+    assert (rate["erasing_ms"], rate["acknowledging_ms"]) == (2000, 0.1)  # of 256 windows together
 
     quiet = CliRunner().invoke(check, [written(tmp_path, RIGHT)], env={"COLUMNS": "400"}).stdout
     assert "on this machine: ledger visitors" not in quiet
