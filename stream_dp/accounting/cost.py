@@ -109,7 +109,7 @@ class Cost:
         return all(a == b for a, b, _ in _aligned(self, other))
 
     def __hash__(self) -> int:
-        return hash(tuple(self))
+        return hash(self.text)
 
     def __str__(self) -> str:
         return f"({', '.join(f'{name} {value}' for name, value in self.entries(at_least=2))})"

@@ -43,7 +43,7 @@ Feldman and Zrnic 2021 for the Renyi filter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -83,8 +83,6 @@ class Ledger:
         views: which view has spent what of `spent`. The budget does not part it; whoever shares it out needs it.
         dearest: of views with `windows_per_user`, the largest charges of windows, by group of windows; and by group and
             audience. Of the windows of a group, their total is spent.
-        last: the call that was finished last. Its charge and the end of its reservation are two rows where the
-            ledger is stored; a reservation that outlived its charge is known by this.
         left: what may still be reserved. Worked out, unless a step that knows it says so.
 
     Raises:
@@ -97,7 +95,6 @@ class Ledger:
     readers: Mapping[str, Cost] = field(default_factory=dict)
     views: Mapping[str, Cost] = field(default_factory=dict)
     dearest: Mapping[str, Dearest] = field(default_factory=dict)
-    last: str = ""
     left: Cost = field(init=False)
     known_left: InitVar[Cost | None] = None
 
@@ -154,8 +151,7 @@ def reserve(ledger: Ledger, call: str, cost: Cost, room: Cost | None = None) -> 
     room = ledger.left if room is None else room
     if not cost <= room:
         return Overdraft(cost, room)
-    last = "" if call == ledger.last else ledger.last
-    return replace(ledger, reserved=ledger.reserved.set(call, cost), last=last, known_left=ledger.left - cost)
+    return replace(ledger, reserved=ledger.reserved.set(call, cost), known_left=ledger.left - cost)
 
 
 def commit(
@@ -197,7 +193,7 @@ def commit(
         given = {reader: report.get(reader, Cost.ZERO) + share for reader, share in readers.items()}
         report = MappingProxyType({**report, **given})
     left = ledger.left + refund
-    finished = replace(ledger, reserved=ledger.reserved.delete(call), readers=report, last=call, known_left=left)
+    finished = replace(ledger, reserved=ledger.reserved.delete(call), readers=report, known_left=left)
     return _spent(finished, cost, view, left, dearest)
 
 
@@ -282,13 +278,13 @@ class _Stored(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     readers: dict[str, _Vector]
     views: dict[str, _Vector]
     dearest: dict[str, tuple[int, tuple[dict[Rational, int], ...]]]
-    last: str
+    reserved: dict[str, _Vector]
 
 
 def encode(ledger: Ledger) -> bytes:
-    """Write a ledger as msgpack, but for its open reservations; equal ledgers give equal bytes.
+    """Write a ledger as msgpack; equal ledgers give equal bytes.
 
-    The reservations are rows of their own (`encode_cost`), so that a step writes as much as it changes.
+    A charge ends a reservation, so both are in one row: no crash comes between them.
 
     Args:
         ledger: any ledger.
@@ -296,20 +292,21 @@ def encode(ledger: Ledger) -> bytes:
     Returns:
         A versioned array; rationals are "p/q" in lowest terms, mappings are sorted by name.
     """
-    readers, views = (
-        {name: cost.text for name, cost in sorted(costs.items())} for costs in (ledger.readers, ledger.views)
+    readers, views, reserved = (
+        {name: cost.text for name, cost in sorted(costs.items())}
+        for costs in (ledger.readers, ledger.views, ledger.reserved)
     )
     dearest = {
         name: (one.most, tuple({str(amount): number for amount, number in of.items()} for of in one.amounts))
         for name, one in sorted(ledger.dearest.items())
     }
     return msgspec.msgpack.encode(
-        _Stored(_VERSION, ledger.budget.text, ledger.spent.text, readers, views, dearest, ledger.last)
+        _Stored(_VERSION, ledger.budget.text, ledger.spent.text, readers, views, dearest, reserved)
     )
 
 
 def encode_cost(cost: Cost) -> bytes:
-    """Write a reservation as msgpack."""
+    """Write a cost as msgpack."""
     return msgspec.msgpack.encode(cost.text)
 
 
@@ -325,16 +322,8 @@ def decode_cost(data: bytes) -> Cost:
         raise StateError(f"a stored cost cannot be read: {error}") from error
 
 
-def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
+def decode(data: bytes) -> Ledger:
     """Read what `encode` wrote.
-
-    Args:
-        data: the stored bytes.
-        reserved: the stored reservations, by call. One of the call that was finished last is left out: its charge
-            was stored, its end was not.
-
-    Returns:
-        The ledger.
 
     Raises:
         StateError: the bytes are damaged, of another version, or hold more spent and reserved than the budget.
@@ -345,20 +334,22 @@ def decode(data: bytes, reserved: Iterable[tuple[str, bytes]] = ()) -> Ledger:
         if version != _VERSION:
             raise StateError(f"the ledger is stored in version {version}; this code reads version {_VERSION}")
         stored = msgspec.msgpack.decode(data, type=_Stored)
-        rows = {call: _from_text(msgspec.msgpack.decode(cost, type=_Vector)) for call, cost in reserved}
+        readers, views, reserved = (
+            {name: _from_text(vector) for name, vector in costs.items()}
+            for costs in (stored.readers, stored.views, stored.reserved)
+        )
         return Ledger(
             budget=_from_text(stored.budget),
             spent=_from_text(stored.spent),
-            reserved=Map({call: cost for call, cost in rows.items() if call != stored.last}),
-            readers={reader: _from_text(vector) for reader, vector in stored.readers.items()},
-            views={view: _from_text(vector) for view, vector in stored.views.items()},
+            reserved=Map(reserved),
+            readers=readers,
+            views=views,
             dearest={
                 name: Dearest(
                     most, tuple({Fraction(amount): number for amount, number in of.items()} for of in amounts)
                 )
                 for name, (most, amounts) in stored.dearest.items()
             },
-            last=stored.last,
         )
     except (msgspec.MsgspecError, ValueError) as error:
         raise StateError(f"the stored ledger cannot be read: {error}") from error

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -103,7 +104,7 @@ class PrivacyCost(PublicRecord):
     @classmethod
     def spent(cls, cost: Cost) -> PrivacyCost:
         """A cost, decimals rounded up."""
-        return cls(**{name: Amount.up(value) for name, value in cost.entries(at_least=2)})
+        return _spent(cost)
 
     @classmethod
     def left(cls, cost: Cost) -> PrivacyCost:
@@ -114,6 +115,11 @@ class PrivacyCost(PublicRecord):
     def cost(self) -> Cost:
         """The exact cost."""
         return Cost(*(Fraction(0) if entry is None else entry.value for _, entry in self))
+
+
+@lru_cache(maxsize=256)  # of most records only what is left, and the loss in the period, is another
+def _spent(cost: Cost) -> PrivacyCost:
+    return PrivacyCost(**{name: Amount.up(value) for name, value in cost.entries(at_least=2)})
 
 
 class PeriodPrivacyLoss(PublicRecord):
@@ -144,7 +150,12 @@ class TimeRange(PublicRecord):
     @classmethod
     def of(cls, start_ms: int, end_ms: int) -> TimeRange:
         """The interval `[start_ms, end_ms)`."""
-        return cls(start=format_time(start_ms), end=format_time(end_ms), start_ms=start_ms, end_ms=end_ms)
+        return _interval(start_ms, end_ms)
+
+
+@lru_cache(maxsize=256)  # those of the windows of a slot, and of their periods
+def _interval(start_ms: int, end_ms: int) -> TimeRange:
+    return TimeRange(start=format_time(start_ms), end=format_time(end_ms), start_ms=start_ms, end_ms=end_ms)
 
 
 class Level(PublicRecord):
@@ -435,8 +446,9 @@ class LedgerEntry(PublicRecord):
         "call that requests more is refused."
     )
     shares: tuple[ViewShare, ...] = Field(
-        description="Budget that the period keeps for each view. It is fixed when a period begins: a view that is not "
-        "named came later and may take what is kept for none."
+        description="Budget that the period keeps for each view: in the first entries of a view in a period, and in "
+        "those of windows with which an hour ends; empty in others. It is fixed when a period begins: a view that is "
+        "not named came later and may take what is kept for none."
     )
     audiences: tuple[AudienceCharge, ...] = Field(
         min_length=1, description="The audiences that the call is for, coarsest level first."

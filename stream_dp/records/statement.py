@@ -58,7 +58,7 @@ class LedgerStatement:
         account: of the newest entry.
         budget: the caps of the period.
         left: of the newest entry.
-        view_shares: budget that the period keeps for each view.
+        view_shares: budget that the period keeps for each view, of the newest entry that names it.
         shares: by view and audience.
         history: (end of the window, what was left then) of each entry, in the order of their publication.
     """
@@ -118,7 +118,7 @@ def read_statements(entries: Iterable[tuple[int, LedgerEntry]]) -> dict[Period, 
         key, end = Period.of(entry), entry.window.end_ms
         budget, left = caps(entry.ledger), entry.remaining.cost
         one = found.setdefault(key, LedgerStatement(entry.ledger, budget, left, entry.shares))
-        one.account, one.budget, one.left, one.view_shares = entry.ledger, budget, left, entry.shares
+        one.account, one.budget, one.left, one.view_shares = entry.ledger, budget, left, entry.shares or one.view_shares
         if (end, left) not in one.history[-1:]:
             one.history.append((end, left))
     had: set[tuple[str, str, int, str]] = set()

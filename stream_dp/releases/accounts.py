@@ -58,7 +58,7 @@ from stream_dp.config.shares import Shares, most_of
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.releases.pieces import stored_table
-from stream_dp.releases.rows import LEDGER, PROMISE, RESERVATION, Call, Change, WindowRow, stored_window
+from stream_dp.releases.rows import LEDGER, PROMISE, Call, Change, WindowRow, stored_window
 from stream_dp.windows.effects import Commit, Effect, Rows
 from stream_dp.windows.encoding import after, decode, encode, moment, moment_at
 from stream_dp.windows.shapes.shape import Interval
@@ -143,6 +143,7 @@ class Booking:
         requested: the call's cost at worst.
         charged: what the call added to what is spent; nothing where it was refused.
         shares: what it added to the privacy loss of each audience, alone; none where it was refused.
+        is_first: whether nothing was charged for the view in the period before.
     """
 
     ledger: Ledger
@@ -150,15 +151,7 @@ class Booking:
     requested: Cost = Cost.ZERO
     charged: Cost = Cost.ZERO
     shares: Mapping[str, Cost] = field(default_factory=dict)
-
-
-class SetAside(NamedTuple):
-    """A reservation that is stored and that memory has forgotten for a while."""
-
-    ledger: bytes
-    """Key of the ledger's row."""
-    call: str
-    cost: Cost
+    is_first: bool = True
 
 
 class Promise(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -222,47 +215,19 @@ def promise_key(ledger: bytes) -> bytes:
     return PROMISE + ledger[len(LEDGER) :]
 
 
-def reservation_key(ledger: bytes, call: str) -> bytes:
-    """The row of an open reservation, by the key of its ledger."""
-    return RESERVATION + ledger[len(LEDGER) :] + call.encode()
-
-
-def reserved_rows(key: bytes, ledger: Ledger, call: str) -> list[Change]:
-    """Return the rows of a reservation: the ledger comes first, so that no reservation is stored without one.
-
-    Before the first of a period stands its `PeriodRow`.
-    """
-    return [(key, encode_ledger(ledger)), (reservation_key(key, call), encode_cost(ledger.reserved[call]))]
-
-
 def period_row(key: bytes, promise: Promise, shares: Shares) -> Change:
     """Return the row of what a period promises, and keeps for each view."""
     kept = {name: encode_cost(cost) for name, cost in sorted(shares.kept.items())}
     return promise_key(key), encode(PeriodRow(promise, kept))
 
 
-def charged_rows(key: bytes, ledger: Ledger) -> list[Change]:
-    """Return the rows of the last finished call: its charge comes first, so that it is in one of both rows."""
-    return [(key, encode_ledger(ledger)), (reservation_key(key, ledger.last), None)]
-
-
 def read_ledgers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Ledger]:
-    """The ledgers among rows, by key, with their open reservations.
+    """The ledgers among rows, by key.
 
     Raises:
-        StateError: one of them is damaged, overdrawn or of another version, or a reservation has no ledger.
+        StateError: one of them is damaged, overdrawn or of another version.
     """
-    stored: dict[bytes, bytes] = {}
-    reservations: dict[bytes, list[tuple[str, bytes]]] = {}
-    for key, value in rows:
-        if key.startswith(LEDGER):
-            stored[key] = value
-        elif key.startswith(RESERVATION):
-            of = LEDGER + key[len(RESERVATION) : _LEDGER_BYTES]
-            reservations.setdefault(of, []).append((key[_LEDGER_BYTES:].decode(), value))
-    if not reservations.keys() <= stored.keys():
-        raise StateError("something is reserved in a ledger that is not stored")
-    return {key: decode_ledger(value, reservations.get(key, ())) for key, value in stored.items()}
+    return {key: decode_ledger(value) for key, value in rows if key.startswith(LEDGER)}
 
 
 class Accounts:
@@ -279,11 +244,18 @@ class Accounts:
         self._begun: dict[bytes, LedgerPlan] = {}
         self._overlaps: dict[bytes, list[bytes]] = {}
         self._shares: dict[bytes, Shares] = {}
+        self._taken: dict[bytes, dict[str, Cost]] = {}
+        """By ledger: what each view has spent and reserved."""
+        self._aside: dict[bytes, dict[str, Cost]] = {}
+        """By ledger: reservations that are stored and that memory has forgotten until the turn of their calls."""
+        self._unstored: dict[bytes, list[Change]] = {}
+        """By ledger that changed since it was stored: the row that its period begins with, where that begins now."""
 
     def of(self, view: ViewPlan, start_ms: int) -> tuple[bytes, Ledger]:
         """The ledger that pays for a window, and the key of its row."""
-        key, window = ledger_key(view, start_ms), view.window.charged(start_ms)
+        key = ledger_key(view, start_ms)
         if key not in self._begun:
+            window = view.window.charged(start_ms)
             key = next((other for other in self._overlapping(key) if period_of(other).holds(window)), key)
         ledger = self._ledgers.get(key)
         return key, Ledger(view.ledger.budget) if ledger is None else ledger
@@ -311,13 +283,13 @@ class Accounts:
         """Return what may still be reserved for a window: the remaining budget that is not kept for other views."""
         key, _ = self.of(view, start_ms)
         periods = [key, *self._others(key, view, start_ms)]
-        rooms = [self._shared(of, view).room(view.view, self._taken(of)) for of in periods]
+        rooms = [self._shared(of, view).room(view.view, self._all_taken(of)) for of in periods]
         return reduce(Cost.least, rooms, self.left(view, start_ms))
 
     def _others(self, key: bytes, view: ViewPlan, start_ms: int) -> list[bytes]:
         """The periods that have begun and that a window is in, even in part, beside the one that pays for it."""
-        window = view.window.charged(start_ms)
-        return [other for other in self._overlapping(key) if period_of(other).overlaps(window)]
+        charged = view.window.charged
+        return [other for other in self._overlapping(key) if period_of(other).overlaps(charged(start_ms))]
 
     def _shared(self, key: bytes, view: ViewPlan) -> Shares:
         """Return the shares of a ledger's views in a period: as when it began, or as planned where it has not."""
@@ -368,14 +340,11 @@ class Accounts:
         asked = (one for one in self._paying(population) if one.view == view)
         return sum((one.scheduled(max(period.start_ms, one.begins_ms), period.end_ms) for one in asked), Cost.ZERO)
 
-    def _taken(self, key: bytes) -> dict[str, Cost]:
-        """Return each view's charges in a period and in others that it overlaps, spent and reserved."""
-        taken: dict[str, Cost] = {}
-        for ledger in (self._ledgers[of] for of in (key, *self._overlapping(key)) if of in self._ledgers):
-            reserved = [(view_of(call.partition(" ")[0]), cost) for call, cost in ledger.reserved.items()]
-            for name, cost in [*ledger.views.items(), *reserved]:
-                taken[name] = taken[name] + cost if name in taken else cost
-        return taken
+    def _all_taken(self, key: bytes) -> Mapping[str, Cost]:
+        """Return what each view has spent and reserved in a period and in others that it overlaps."""
+        others = self._overlapping(key)
+        taken = self._taken.get(key, {})
+        return taken if not others else _added([taken, *(self._taken[other] for other in others)])
 
     def _rest(self, key: bytes, ledger: Ledger) -> Cost:
         """Return what remains of a period's caps.
@@ -400,10 +369,18 @@ class Accounts:
 
     def booking(self, view: ViewPlan, start_ms: int, requested: Cost = Cost.ZERO) -> Booking:
         """Return the outcome of a call that the ledger of a window refused just now, or was not asked for."""
-        return Booking(self.of(view, start_ms)[1], self.balance(view, start_ms), requested)
+        _, ledger = self.of(view, start_ms)
+        return Booking(ledger, self.balance(view, start_ms), requested, is_first=view.view not in ledger.views)
 
-    def reserve(self, view: ViewPlan, call: Call, cost: Cost, before: Cost = Cost.ZERO) -> list[Change] | None:
+    def begins_beside_another(self, view: ViewPlan, start_ms: int) -> bool:
+        """Return True if a period begins with a window, and pays from then on for some that another one would pay."""
+        key, _ = self.of(view, start_ms)
+        return key not in self._begun and bool(self._overlapping(key))
+
+    def reserve(self, view: ViewPlan, call: Call, cost: Cost, before: Cost = Cost.ZERO) -> bool:
         """Reserve the worst-case cost of a call: what a user who is in the dearest windows pays more for it.
+
+        `rows` are to be stored before anything is drawn.
 
         Args:
             view: the view.
@@ -412,55 +389,67 @@ class Accounts:
             before: cost of the window until now.
 
         Returns:
-            The rows to store before anything is drawn; the first of a period fix what the period promises. None if the
-            ledger cannot pay.
+            False if the ledger cannot pay.
         """
         key, ledger = self.of(view, call.start_ms)
         more = self.added(view, call.start_ms, before, cost)
         reserved = reserve(ledger, str(call), more, self.room(view, call.start_ms))
         if isinstance(reserved, Overdraft):
-            return None
-        changed = [*self._promise(view, key), *reserved_rows(key, reserved, str(call))]
+            return False
         self._keep(view, key, reserved)
-        return changed
+        return True
 
-    def set_aside(self, view: ViewPlan, call: Call) -> SetAside:
+    def rows(self) -> list[Change]:
+        """Return the rows of the ledgers that changed since this was asked: each is one row, however many calls did.
+
+        It holds the reservations that were set aside. The first of a period fix what the period promises.
+        """
+        unstored, self._unstored = self._unstored, {}
+        return [row for key, begins in unstored.items() for row in (*begins, (key, encode_ledger(self._whole(key))))]
+
+    def _whole(self, key: bytes) -> Ledger:
+        ledger = self._ledgers[key]
+        return replace(ledger, reserved=ledger.reserved.update(self._aside.get(key, {})), known_left=ledger.left)
+
+    def set_aside(self, view: ViewPlan, call: Call) -> None:
         """Forget a stored reservation in memory until its turn comes: other calls are booked as if it came later."""
         key, ledger = self.of(view, call.start_ms)
-        self._ledgers[key] = cancel(ledger, str(call))
-        return SetAside(key, str(call), ledger.reserved[str(call)])
+        self._aside.setdefault(key, {})[str(call)] = ledger.reserved[str(call)]
+        self._change(view.view, key, cancel(ledger, str(call)))
 
-    def take_up(self, aside: SetAside) -> None:
+    def take_up(self, view: ViewPlan, call: Call) -> None:
         """Have a stored reservation in memory again.
 
         Raises:
             StateError: what came before it was charged more than was reserved.
         """
-        found = reserve(self._ledgers[aside.ledger], aside.call, aside.cost)
+        key, ledger = self.of(view, call.start_ms)
+        found = reserve(ledger, str(call), self._aside[key].pop(str(call)))
         if isinstance(found, Overdraft):
-            raise StateError(f"a ledger does not cover {aside.call}, though it was reserved for")
-        self._ledgers[aside.ledger] = found
+            raise StateError(f"a ledger does not cover {call}, though it was reserved for")
+        self._change(view.view, key, found)
 
-    def charge(
-        self, view: ViewPlan, call: Call, charge: Charge, requested: Cost | None = None
-    ) -> tuple[list[Change], Booking]:
-        """Charge a call that was reserved for.
+    def drop_aside(self) -> list[Change]:
+        """Drop the reservations that are still set aside, and return the rows to store."""
+        self._unstored |= {key: [] for key, calls in self._aside.items() if calls}
+        self._aside.clear()
+        return self.rows()
+
+    def charge(self, view: ViewPlan, call: Call, charge: Charge, requested: Cost | None = None) -> Booking:
+        """Charge a call that was reserved for; `rows` are to be stored behind what it paid for.
 
         Args:
             view: the view.
             call: the call.
             charge: its cost.
             requested: its cost at worst; None: as charged.
-
-        Returns:
-            The rows to store behind what it paid for, and the booking.
         """
         key, reserved = self.of(view, call.start_ms)
         paid, charged = _charged_call(view, reserved, call, charge)
         self._keep(view, key, paid)
         asked = charge.cost if requested is None else requested
-        booking = Booking(paid, self.balance(view, call.start_ms), asked, charged.cost, charged.shares)
-        return charged_rows(key, paid), booking
+        balance, is_first = self.balance(view, call.start_ms), view.view not in reserved.views
+        return Booking(paid, balance, asked, charged.cost, charged.shares, is_first)
 
     def added(self, view: ViewPlan, start_ms: int, before: Cost, cost: Cost) -> Cost:
         """Return what the ledger of a window is charged if the window is to cost more.
@@ -483,20 +472,28 @@ class Accounts:
         return found.with_windows(view.planned, windows).total - found.total
 
     def _keep(self, view: ViewPlan, key: bytes, ledger: Ledger) -> None:
-        """Go on with a ledger as it is after a step."""
-        self._ledgers[key] = ledger
+        """Go on with a ledger as it is after a step, and note that it is to be stored."""
         if key not in self._begun:
+            self._unstored[key] = [period_row(key, Promise.of(view.ledger), self._shared(key, view))]
             self._begun[key] = view.ledger
             self._overlaps.clear()
+        self._unstored.setdefault(key, [])
+        self._change(view.view, key, ledger)
+
+    def _change(self, view: str, key: bytes, ledger: Ledger) -> None:
+        """Take the place of a ledger in memory, by a step that was about a view."""
+        left = ledger.budget if key not in self._ledgers else self._ledgers[key].left
+        taken = self._taken.setdefault(key, {})
+        taken[view] = taken.get(view, Cost.ZERO) + left - ledger.left
+        self._ledgers[key] = ledger
 
     def charge_lost(self, view: ViewPlan, lost: Mapping[int, tuple[Cost, Cost]]) -> list[Change]:
-        """Spend what windows have cost and their ledgers have forgotten; the rows that this changes.
+        """Spend what windows have cost and their ledgers have forgotten, and return the rows to store.
 
         Args:
             view: the view.
             lost: by start of the window, the cost that is known and what it may have cost beyond.
         """
-        changed: dict[bytes, list[Change]] = {}
         for key, start in [(self.of(view, start)[0], start) for start in sorted(lost)]:
             ledger = self._ledgers.get(key) or Ledger(view.ledger.budget)
             found, (before, more) = _dearest(view, ledger, start), lost[start]
@@ -504,17 +501,8 @@ class Accounts:
             if found is not None:
                 raised = kept[_bounded_by(view, start)] = found.raised(before, more)
                 more = raised.total - found.total
-            paid = write_off(ledger, more, view=view.view, dearest=kept)
-            promise = changed.get(key, [])[:-1] or self._promise(view, key)
-            changed[key] = [*promise, (key, encode_ledger(paid))]
-            self._keep(view, key, paid)
-        return [row for rows in changed.values() for row in rows]
-
-    def _promise(self, view: ViewPlan, key: bytes) -> list[Change]:
-        """Return the row that a period begins with; none where it has begun."""
-        if key in self._begun:
-            return []
-        return [period_row(key, Promise.of(view.ledger), self._shared(key, view))]
+            self._keep(view, key, write_off(ledger, more, view=view.view, dearest=kept))
+        return self.rows()
 
     def load(self, rows: Rows) -> Iterator[Effect]:
         """Drop or charge what was reserved when the process ended, and take the ledgers into memory.
@@ -522,13 +510,12 @@ class Accounts:
         Raises:
             StateError: a row is damaged, or not stored beside its ledger.
         """
-        stored = [*rows.scan(LEDGER, after(LEDGER)), *rows.scan(RESERVATION, after(RESERVATION))]
-        for key, ledger in read_ledgers(stored).items():
-            ended = reservation_key(key, ledger.last)  # a crash between the rows of `charged_rows` left it there
-            changes: list[Change] = [] if rows.get(ended) is None else [(ended, None)]
-            self._ledgers[key] = self._settled(key, ledger, changes, rows)
-            if changes:
-                yield Commit(changes)
+        for key, ledger in read_ledgers(rows.scan(LEDGER, after(LEDGER))).items():
+            settled = self._ledgers[key] = self._settled(ledger, rows)
+            reserved = ({view_of(call.partition(" ")[0]): cost} for call, cost in settled.reserved.items())
+            self._taken[key] = _added([settled.views, *reserved])
+            if settled != ledger:
+                yield Commit([(key, encode_ledger(settled))])
         for plan in {view.ledger.fingerprint: view.ledger for view in self._views.values()}.values():
             for key in [key for key in self._ledgers if key.startswith(LEDGER + plan.fingerprint)]:
                 period, budget = period_of(key), self._ledgers[key].budget
@@ -541,19 +528,17 @@ class Accounts:
                 if shares.kept != kept:  # for good: what is free may be taken, and nobody gets it back
                     yield Commit([period_row(key, begun_with.promise, shares)])
 
-    def _settled(self, key: bytes, ledger: Ledger, changes: list[Change], rows: Rows) -> Ledger:
-        """A ledger without the reservations that are about a configured view, and what that changes."""
+    def _settled(self, ledger: Ledger, rows: Rows) -> Ledger:
+        """A ledger without the reservations that are about a configured view."""
         for call in map(Call.parse, sorted(ledger.reserved)):
             view, row = self._views.get(call.view), stored_window(call.view, call.start_ms, rows)
             if view is None:
                 continue  # a view that is no longer configured keeps what it had reserved
             if row is None or not call.stored(row):
                 ledger = cancel(ledger, str(call))
-                changes.append((reservation_key(key, str(call)), None))
             else:
                 charge = price(view, call, stored_table(view.name, call.start_ms, rows), row)
                 ledger, _ = _charged_call(view, ledger, call, charge)
-                changes += charged_rows(key, ledger)
         return ledger
 
 
@@ -588,6 +573,14 @@ def _charged_call(view: ViewPlan, ledger: Ledger, call: Call, charge: Charge) ->
     shares = {name: added(name, charge.had.get(name, Cost.ZERO), cost) for name, cost in charge.shares.items()}
     cost = added("", charge.before, charge.cost)
     return commit(ledger, str(call), cost, shares, view=view.view, dearest=changed), Charge(cost, shares)
+
+
+def _added(costs: Iterable[Mapping[str, Cost]]) -> dict[str, Cost]:
+    """Add costs up by name."""
+    total: dict[str, Cost] = {}
+    for name, cost in (one for some in costs for one in some.items()):
+        total[name] = total[name] + cost if name in total else cost
+    return total
 
 
 def _charged(ledger: Ledger) -> Cost:

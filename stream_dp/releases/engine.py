@@ -7,8 +7,8 @@ Every method is a step (see `stream_dp.windows.effects`). What a crash leaves be
 * after it: nothing was stored or shown; `load` drops the reservation, and the next attempt draws anew;
 * inside the commit that stores a window: the window's row is the commit point. Before it, as above; rows of the table
   and of records that stand already are deleted by `load` (`releases.pieces`). After it the ledger may still hold the
-  reservation; `load` finds the row and turns it into the charge. The charge and the end of the reservation are two
-  rows; the charge names its call, so that it is not made twice;
+  reservation; `load` finds the row and turns it into the charge. Of windows that are stored together the charges are
+  one row, behind all of them: it ends their reservations as well, so none is charged twice;
 * after the commit: the records stand in the window's outbox until they have left (`releases.outboxes`). Releasing ends
   here: a window's records leave at its slot, and a slot is not waited for.
 
@@ -54,7 +54,7 @@ from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Send, 
 from stream_dp.windows.encoding import after, decode, encode, text, window_key
 from stream_dp.windows.merging import MergedBucket
 
-RELEASED_AT_ONCE = 64
+RELEASED_AT_ONCE = 256
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
 SMALL_BYTES = 64 << 10
 """Counts of the windows that one step releases: a window with more is released alone, so that none waits for it."""

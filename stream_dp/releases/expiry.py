@@ -9,7 +9,8 @@ such a window would have been over (`PartitionState.aged`). Then, oldest first,
 2. behind what still waits in its outbox the tombstones leave, at a slot like all that readers see, later than that of
    the newest window, and when a later window has left (`releases.outboxes`): one that waited may have been taken back;
 3. when they have left, its table is deleted and its secret taken out of the row, both vanish from the files, and only
-   then the row is deleted (`finished`).
+   then the row is deleted (`finished`). That waits for the next beat of the worker, a sixteenth of `erase_within` later
+   at most, and is done of all windows that have come so far: their files are rewritten once for all of them.
 
 What a crash leaves behind, at each cut. Before the mark, tombstones without a departure, which `pieces.leftovers`
 finds. Between mark and end, a row whose last departure stands in its outbox: `ReleaseEngine.load` lets it leave again,
@@ -31,7 +32,7 @@ is published, and statements are made of entries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from msgspec.structs import replace
@@ -41,12 +42,14 @@ from stream_dp.records.codec import record_keys
 from stream_dp.releases.partition_state import PartitionState
 from stream_dp.releases.pieces import Removal, forgotten_table, leave
 from stream_dp.releases.publication import Destinations, extent_of
-from stream_dp.releases.rows import TABLE, WINDOW, AudienceState, Change, WindowRow, stored_windows
+from stream_dp.releases.rows import TABLE, WINDOW, AudienceState, Change, WindowRow, stored_window, stored_windows
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Step
-from stream_dp.windows.encoding import after, encode, window_key
+from stream_dp.windows.encoding import after, cut, encode, window_key
 
 EXPIRED_AT_ONCE = 8
 """Windows that one step marks, in one commit."""
+FINISHED_AT_ONCE = 256
+"""Windows whose tables and secrets one commit deletes."""
 
 
 class Retention:
@@ -134,21 +137,23 @@ class Retention:
         ]
 
 
-def finished(windows: Sequence[tuple[str, int, WindowRow]], rows: Rows) -> Step:
+def finished(windows: Iterable[tuple[str, int]], rows: Rows) -> Step:
     """Delete what is secret of windows whose tombstones have left; their rows, which go last, tell that of until then.
 
     Args:
-        windows: by view and start, with their rows.
+        windows: by view and start.
         rows: the partition's table.
     """
-    changed: list[Change] = []
     ranges: dict[str, tuple[int, int]] = {}
-    for view, start, row in windows:
-        changed += forgotten_table(view, start, rows)
-        changed.append((window_key(WINDOW, view, start), encode(replace(row, secret=b""))))
-        first, last = ranges.get(view, (start, start))
-        ranges[view] = min(first, start), max(last, start)
-    yield Commit(changed)
+    for some in cut(windows, lambda _: 1, FINISHED_AT_ONCE):
+        changed: list[Change] = []
+        for view, start in some:
+            if (row := stored_window(view, start, rows)) is not None:
+                changed += forgotten_table(view, start, rows)
+                changed.append((window_key(WINDOW, view, start), encode(replace(row, secret=b""))))
+            first, last = ranges.get(view, (start, start))
+            ranges[view] = min(first, start), max(last, start)
+        yield Commit(changed)
     for view, (first, last) in ranges.items():  # windows of a view expire one behind the other
         for kind in (TABLE, WINDOW):
             yield Erase(window_key(kind, view, first), after(window_key(kind, view, last)))

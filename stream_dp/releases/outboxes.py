@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -29,14 +29,14 @@ from stream_dp.releases.rows import (
     stored_windows,
 )
 from stream_dp.windows.effects import Commit, Increment, Leave, Message, Publish, Rows, Step
-from stream_dp.windows.encoding import after, encode, text, window_key
+from stream_dp.windows.encoding import after, cut, encode, text, window_key
 from stream_dp.windows.views import view_of
 
 PUBLISHED_AT_ONCE = 500
 """Records that are published together: behind so many, the runtime looks whether the partition is still its own."""
 BYTES_AT_ONCE = 16 << 20
 """Of such records: a release of many parts is published in several goes."""
-SETTLED_AT_ONCE = 64
+SETTLED_AT_ONCE = 256
 """Windows whose outboxes one commit empties."""
 
 
@@ -54,6 +54,8 @@ class Outboxes:
         """A heap of (slot, start of the window, definition): those of former definitions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
+        self._expired: dict[tuple[str, int], int] = {}
+        """The same of windows that expire: nothing more leaves of them, and they wait for `erase`."""
         self._announced: dict[bytes, AnnouncedRow] = {}
         """By row: the record of a view that was published and is not settled."""
         self._late: set[tuple[str, int]] = set()
@@ -125,7 +127,7 @@ class Outboxes:
         Were both published, a crash before that would let the older revision be published again behind the newer one.
         """
         row = stored_window(view, start, rows)
-        behind = self._published.get((view, start), 0)
+        behind = self._published.get((view, start), 0) or self._expired.get((view, start), 0)
         outbox = row.outbox if row is not None else []
         due = [departure for departure in outbox if departure.number > behind and departure.slot_ms <= slot_ms]
         leaving = due.pop(0) if due and not behind else None
@@ -159,48 +161,74 @@ class Outboxes:
         """True if something was published that still stands in its outbox."""
         return bool(self._published or self._announced)
 
+    @property
+    def expired(self) -> bool:
+        """True if `erase` has something to do."""
+        return bool(self._expired)
+
     def settle(self, rows: Rows) -> Step:
         """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most.
 
-        Of a window that expires nothing is left behind its last departure.
+        A window that expires waits for `erase` behind its last departure.
         """
         changed: list[Change] = []
         left: list[Change] = []
-        expired: list[tuple[str, int, WindowRow]] = []
         settled = dict(islice(self._published.items(), SETTLED_AT_ONCE))
         for (view, start), number in settled.items():
             row = stored_window(view, start, rows)
             if row is not None:
-                for departure in row.outbox:
-                    left += forgotten_records(view, start, departure) if departure.number <= number else []
                 outbox = [departure for departure in row.outbox if departure.number > number]
                 if row.expires and not outbox:
-                    expired.append((view, start, row))
-                    changed.append((window_key(WINDOW, view, start), None))
-                else:
-                    changed.append((window_key(WINDOW, view, start), encode(replace(row, outbox=outbox))))
-        late = [
-            TotalChange(LATE, view, 1, start, number)
-            for (view, start), number in settled.items()
-            if (view, start) in self._late
-        ]
-        if expired:
-            yield from finished(expired, rows)
+                    self._expired[view, start] = number
+                    continue
+                for departure in row.outbox:
+                    left += forgotten_records(view, start, departure) if departure.number <= number else []
+                changed.append((window_key(WINDOW, view, start), encode(replace(row, outbox=outbox))))
         announced, self._announced = self._announced, {}
         if behind := [*settled_announcements(announced, rows)]:
             yield Commit(behind)
         if not settled:
             return
-        yield Commit([counted(late, rows), *changed, *left])  # in this order: no outbox stands without its records
-        for window, number in settled.items():
-            if self._published[window] == number:
-                del self._published[window]
-                self._late.discard(window)
-                self._waited.discard(window)
-        for name in {view for view, _, _ in expired if unsent(view, rows)}:  # a record was about what is gone
-            self.add(Leave(name, ANNOUNCEMENT_MS, NEXT_SLOT_MS))
-        while settled and self._held:
+        whole = {window: number for window, number in settled.items() if window not in self._expired}
+        if whole:  # in this order: no outbox stands without its records
+            yield Commit([counted(self._counted(whole), rows), *changed, *left])
+        over = [window for window, number in settled.items() if self._published[window] == number]
+        for window in over:
+            del self._published[window]
+        self._over([window for window in over if window in whole])
+        while self._held:
             heappush(self._waiting, self._held.pop())
+
+    def erase(self, rows: Rows) -> Step:
+        """Leave nothing of the windows that expire and that nothing more leaves of, in the table and in its files.
+
+        All of them together: what is rewritten for that grows with what is retained, and not with their number.
+        """
+        expired = dict(self._expired)
+        yield from finished(expired, rows)
+        for some in cut(expired.items(), lambda _: 1, SETTLED_AT_ONCE):
+            gone, left = dict(some), list[Change]()
+            for (view, start), row in ((window, stored_window(*window, rows)) for window in gone):
+                for departure in [] if row is None else row.outbox:
+                    left += forgotten_records(view, start, departure)
+            ended: list[Change] = [(window_key(WINDOW, *window), None) for window in gone]
+            yield Commit([counted(self._counted(gone), rows), *ended, *left])
+            self._over(gone)
+        for window in expired:
+            del self._expired[window]
+        for name in {view for view, _ in expired if unsent(view, rows)}:  # a record was about what is gone
+            self.add(Leave(name, ANNOUNCEMENT_MS, NEXT_SLOT_MS))
+
+    def _counted(self, windows: Mapping[tuple[str, int], int]) -> list[TotalChange]:
+        return [
+            TotalChange(LATE, view, 1, start, windows[view, start])
+            for view, start in windows
+            if (view, start) in self._late
+        ]
+
+    def _over(self, windows: Iterable[tuple[str, int]]) -> None:
+        self._late.difference_update(windows)
+        self._waited.difference_update(windows)
 
 
 def _later(view: str, start: int, rows: Rows) -> int | None:

@@ -40,6 +40,7 @@ from stream_dp.windows.merging import MergedBucket
 from stream_dp.windows.shapes.shape import Interval
 
 Outcome = Literal["charge", "refusal"]
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +344,9 @@ def entry_record(
 ) -> LedgerEntry:
     """The entry of a call.
 
+    What the period keeps for each view is the same in nearly all entries, and long where a ledger has many views: the
+    first entries of a view in a period name it, and one in an hour, since views may be taken out meanwhile.
+
     Args:
         view: the view's plan.
         start_ms: start of the window.
@@ -350,6 +354,8 @@ def entry_record(
         audiences: the audiences that it is for.
         booking: outcome of the call.
     """
+    charged = view.window.charged(start_ms)
+    names_shares = booking.is_first or charged.start_ms // HOUR_MS < charged.end_ms // HOUR_MS
     return LedgerEntry(
         schema_version=SCHEMA_VERSION,
         code_version=__version__,
@@ -357,11 +363,11 @@ def entry_record(
         ledger=account(booking.balance.plan, start_ms),
         view=view.view,
         edition=view.edition(start_ms).number,
-        window=_interval(view.window.charged(start_ms)),
+        window=_interval(charged),
         requested=PrivacyCost.spent(booking.requested),
         remaining=PrivacyCost.left(booking.balance.left),
         remaining_for_view=PrivacyCost.left(booking.balance.room),
-        shares=_view_shares(booking.balance.shares),
+        shares=_view_shares(booking.balance.shares) if names_shares else (),
         audiences=tuple(audiences),
     )
 

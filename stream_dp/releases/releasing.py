@@ -14,7 +14,7 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.models import Reason
-from stream_dp.releases.accounts import SetAside, price, reservation_key
+from stream_dp.releases.accounts import price
 from stream_dp.releases.clearances import SharpeningRequest
 from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.panes import (
@@ -120,7 +120,8 @@ class Releasing:
         A window, a pane, or the first pane of a window that is charged as a whole is reserved for before it is drawn;
         nothing is asked of the ledger for a later pane. The first commit stores the reservations of all of them; in
         memory each is made again when its window's turn comes, so an entry says what it would without the others.
-        Behind the others' reservations a window is not refused: it is tried again as the first of the next group.
+        Behind the others' reservations a window is not refused: it is tried again as the first of the next group. So is
+        one that a period begins with beside another: before it, that one pays for windows which are in both.
 
         Args:
             windows: in their order, each with its start, ms; the next ones of their views.
@@ -129,35 +130,36 @@ class Releasing:
         """
         state, group = self._state, list[tuple[ViewPlan, int]]()
         paid: dict[Call, Offer] = {}
-        reserved: dict[bytes, bytes | None] = {}
         for view, start in windows:
             if (offer := self._to_pay(view, start)) is not None:
                 if view.windows_per_user is not None and any(call.view == view.name for call in paid):
                     break  # what it is charged depends on what the one before it was
+                if group and state.accounts.begins_beside_another(offer.view, start):
+                    break
                 found = self._affordable(offer, alone=not paid)
                 if found is None and paid:
                     break
                 if found is not None:
-                    paid[Call(view.name, start)], rows = found
-                    reserved |= dict(rows)  # one row of the ledger, in front of all reservations
+                    paid[Call(view.name, start)] = found
             group.append((view, start))
-        aside = {call: state.accounts.set_aside(offer.view, call) for call, offer in paid.items()}
-        if reserved:
-            yield Commit([*reserved.items()])
-        while group and (stored := self._stored(group, paid, aside, is_due)):
+        if reserved := state.accounts.rows():
+            yield Commit(reserved)
+        for call, offer in paid.items():
+            state.accounts.set_aside(offer.view, call)
+        while group and (stored := self._stored(group, paid, is_due)):
             del group[: len(stored)]
             those = [one for outcome in stored for one in outcome.counted]
-            yield Commit([counted(those, state.rows), *(row for outcome in stored for row in outcome.rows)])
+            rows = (row for outcome in stored for row in outcome.rows)
+            yield Commit([counted(those, state.rows), *rows, *state.accounts.rows()])
             yield from (outcome.leave for outcome in stored if outcome.leave is not None)
             yield from (one.increment for one in those)
-        if aside:
-            yield Commit([(reservation_key(one.ledger, one.call), None) for one in aside.values()])
+        if dropped := state.accounts.drop_aside():
+            yield Commit(dropped)
 
     def _stored(
         self,
         group: Sequence[tuple[ViewPlan, int]],
         paid: Mapping[Call, Offer],
-        aside: dict[Call, SetAside],
         is_due: Callable[[ViewPlan], bool],
     ) -> list[_Released]:
         """Return what one commit stores: the first windows of a group, until it is large or one has to wait."""
@@ -166,8 +168,8 @@ class Releasing:
             for view, start in group:
                 if room <= 0 or not is_due(view):
                     break
-                if (reservation := aside.pop(Call(view.name, start), None)) is not None:
-                    self._state.accounts.take_up(reservation)
+                if (offer := paid.get(call := Call(view.name, start))) is not None:
+                    self._state.accounts.take_up(offer.view, call)
                 stored.append(self._released(view, start, paid))
                 ahead.change(stored[-1].rows)
                 room -= sum(len(value or b"") for _, value in stored[-1].rows)
@@ -195,8 +197,8 @@ class Releasing:
         offer = paid.get(Call(view.name, start)) if reason is None else None
         return self._refuse(due, reason or "budget") if offer is None else self._draw(due, offer)
 
-    def _affordable(self, offer: Offer, *, alone: bool) -> tuple[Offer, list[Change]] | None:
-        """Return what the ledger pays for, and the rows of its reservation; None if it pays for nothing.
+    def _affordable(self, offer: Offer, *, alone: bool) -> Offer | None:
+        """Reserve for what the ledger pays for, and return that; None if it pays for nothing.
 
         That is all levels. If it does not pay for them, the view may say that the finest level of an audience that it
         pays for goes to all audiences that may have a finer one. If it pays for none, it may pay for the coarsest with
@@ -205,9 +207,8 @@ class Releasing:
         view, start, levels = offer
         finest_first = sorted(set(levels.values()), reverse=True)
         for most in finest_first if view.falls_back and alone else finest_first[:1]:
-            reserved = self._state.accounts.reserve(view, Call(view.name, start), view.cost(most))
-            if reserved is not None:
-                return Offer(view, start, {name: min(level, most) for name, level in levels.items()}), reserved
+            if self._state.accounts.reserve(view, Call(view.name, start), view.cost(most)):
+                return Offer(view, start, {name: min(level, most) for name, level in levels.items()})
         shorter = self._shorter(offer) if view.falls_back and alone else None
         return None if shorter is None else self._affordable(Offer(shorter, start, levels), alone=alone)
 
@@ -253,7 +254,7 @@ class Releasing:
         if view.window.pays(start):
             leaving.append(builder.refusal(offer, 1, booking))
         became = {"windows_lost" if row.lost else "windows_refused": 1}
-        return self._store(view, start, row, leave(view, start, row, row.slot_ms, leaving), [], **became)
+        return self._store(view, start, row, leave(view, start, row, row.slot_ms, leaving), **became)
 
     def _draw(self, due: _Due, offer: Offer, window: Begun | None = None) -> _Released:
         """Seal a window, charge it if it was reserved for, and return what is stored and released of it.
@@ -269,12 +270,12 @@ class Releasing:
         paid = {} if window is None else window.paid
         states = {name: AudienceState(1, level, steps=paid.get(name, [level])) for name, level in levels.items()}
         row = WindowRow(False, due.slot_ms, states, key_id=sealed.key_id, secret=sealed.secret)
-        behind, entries = list[Change](), list[Addressed]()
+        entries = list[Addressed]()
         if view.window.pays(start):
             call = Call(view.name, start)
             charge = price(view, call, sealed.table, row)
             row.charge_step(row.finest)
-            behind, booking = state.accounts.charge(view, call, charge, view.cost(max(levels.values())))
+            booking = state.accounts.charge(view, call, charge, view.cost(max(levels.values())))
             entries = [builder.charge(offer, sealed.table, row.states, -1, booking)]
         else:
             booking = state.accounts.booking(view, start)
@@ -289,7 +290,7 @@ class Releasing:
             *leave(view, start, row, row.slot_ms, [*leaving, *entries]),
         ]
         unknown = {} if sealed.unknown is None else {"events_unknown": sealed.unknown}
-        stored = self._store(view, start, row, before, behind, windows_released=1, **unknown)
+        stored = self._store(view, start, row, before, windows_released=1, **unknown)
         state.clearances.queue_released(state.views[view.name], start, row)
         return stored
 
@@ -320,7 +321,6 @@ class Releasing:
         start: int,
         row: WindowRow,
         before: Sequence[Change],
-        behind: Sequence[Change],
         **amounts: int,
     ) -> _Released:
         """Store a window and let it leave; forget its counts in the table, and count what became of it."""
@@ -332,7 +332,6 @@ class Releasing:
             [
                 *before,
                 (window_key(WINDOW, view.name, start), encode(row)),
-                *behind,
                 *state.advance(view, start, publishes_window=row.publishes_window),
                 *(change for prefix in forgotten for change in deletions(prefix, state.rows)),
             ],
@@ -387,8 +386,7 @@ class Releasing:
         call, number = Call(view.name, start, audience, accounted, level, finest), had.revision + 1
         table, noise = self._state.sealed(view, start, row)
         charge = price(view, call, table, row)
-        before = accounts.reserve(view, call, charge.cost, charge.before)
-        if before is None:
+        if not accounts.reserve(view, call, charge.cost, charge.before):
             request.refuse(row)
             refused = accounts.booking(view, start, charge.cost)
             # Not `charge.cost`: that tells what other audiences have of the window. It is at most what the record says.
@@ -397,8 +395,10 @@ class Releasing:
                 [] if row.sum is not None else builder.refusals(offer, number, Denial.for_now(own, had.level), refused)
             )
             return [], [*leaving, builder.refusal(offer, number, refused)], []
-        behind, booking = accounts.charge(view, call, charge)
+        before = accounts.rows()
+        booking = accounts.charge(view, call, charge)
         row.charge_step(level)
         row.states[audience] = AudienceState(number, level, had.parts, [*had.steps, level])
         leaving = [] if row.sum is not None else builder.releases(offer, [(table, noise)], row.states, booking)
-        return before, [*leaving, builder.charge(offer, table, row.states, finest, booking)], behind
+        leaving.append(builder.charge(offer, table, row.states, finest, booking))
+        return before, leaving, accounts.rows()

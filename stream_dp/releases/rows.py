@@ -9,8 +9,7 @@
 | `o` view, start, departure, place | `pieces.RecordRow`: a record that is still to be published |
 | `w` view, start | `WindowRow`: who has what of a window, and how many records are still to be published |
 | `p` population, period | `accounts.PeriodRow`: the budget that the period began with, and what each view keeps |
-| `l` population, period | a ledger (`accounting.ledger`), without its open reservations |
-| `r` population, period, call | what is reserved for a `Call` |
+| `l` population, period | a ledger (`accounting.ledger`), with what is reserved for every open `Call` |
 | `i` view, edition, audience | `announcements.AnnouncedRow`: the record of a view, and whether it was published |
 | `c` audience | `clearances.ClearanceRow`: the grants of an audience |
 | `u` view | `unlocks.UnlockRow`: how far its windows were unlocked by their age |
@@ -37,7 +36,7 @@ from stream_dp.windows.merging import MergedBucket
 from stream_dp.windows.views import view_of
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
-PROMISE, LEDGER, RESERVATION, CLEARANCE, TOTALS = b"p", b"l", b"r", b"c", b"n"
+PROMISE, LEDGER, CLEARANCE, TOTALS = b"p", b"l", b"c", b"n"
 UNLOCK, LEFTOVER, ANNOUNCED = b"u", b"y", b"i"
 
 Change = tuple[bytes, bytes | None]

@@ -21,12 +21,13 @@ from fractions import Fraction
 
 from rich.table import Table
 
-from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, encode, encode_cost, reserve
+from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, encode, reserve
 from tests.bench.figures import show
 
 PEER_ENTRIES = 4_000
 """More takes OpenDP minutes: its time grows with the square."""
 ENTRIES = 100_000
+GROUP = 256
 TIMED = 500
 ROUNDS = 3
 
@@ -77,13 +78,16 @@ def measure(entries: int) -> list[Figure]:
 def _steps(ledger: Ledger, waiting: Ledger) -> dict[str, Callable[[str], object]]:
     """Every step by the name of a call: in `ledger` it has no reservation, in `waiting` it has one."""
     broke = Ledger(ledger.budget, ledger.budget)
+    group = Ledger(ledger.budget, ledger.spent, readers=AUDIENCES, views=ledger.views)
+    for name in range(GROUP):
+        group = _admitted(reserve(group, f"call {name}", WORST))
     return {
         "reserve": lambda name: reserve(ledger, name, WORST),
         "refuse": lambda name: reserve(broke, name, WORST),
         "commit": lambda name: commit(waiting, name, CAME_TO, {}, view="pages"),
         "commit, three audiences told": lambda name: commit(waiting, name, CAME_TO, AUDIENCES, view="pages"),
         "cancel": lambda name: cancel(waiting, name),
-        "encode what changed": lambda _: (encode(waiting), encode_cost(WORST)),
+        "encode, a group open": lambda _: encode(group),
         "reserve and commit": lambda name: _both(ledger, name),
     }
 

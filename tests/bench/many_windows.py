@@ -32,6 +32,7 @@ from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.faust.delivery import next_effects
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.list_topics import Lists
@@ -113,24 +114,24 @@ class Bench:
         """Do what a step asks for, as `Carrier`."""
         erased: list[tuple[bytes, bytes]] = []
         while True:
-            effect = await self._timed("computing", asyncio.to_thread(next, step, None))
-            if erased and not isinstance(effect, Erase):
-                await self._timed("erasing", asyncio.to_thread(self.database.erase, erased))
-                erased = []
-            match effect:
-                case None:
-                    return
-                case Commit(rows):
-                    await self._timed("acknowledging", self._write(rows))
-                    begun = time.perf_counter()
-                    self.database.write(rows)
-                    self.took["storing"] += time.perf_counter() - begun
-                case Leave():
-                    self.outboxes.add(effect)
-                case Publish(messages) | Send(messages):
-                    await self._timed("acknowledging", self._send(messages))
-                case Erase(first, last):
-                    erased.append((first, last))
+            for effect in await self._timed("computing", asyncio.to_thread(next_effects, step)):
+                if erased and not isinstance(effect, Erase):
+                    await self._timed("erasing", asyncio.to_thread(self.database.erase, erased))
+                    erased = []
+                match effect:
+                    case None:
+                        return
+                    case Commit(rows):
+                        await self._timed("acknowledging", self._write(rows))
+                        begun = time.perf_counter()
+                        self.database.write(rows)
+                        self.took["storing"] += time.perf_counter() - begun
+                    case Leave():
+                        self.outboxes.add(effect)
+                    case Publish(messages) | Send(messages):
+                        await self._timed("acknowledging", self._send(messages))
+                    case Erase(first, last):
+                        erased.append((first, last))
 
     async def _timed(self, what: str, work: Awaitable[T]) -> T:
         begun = time.perf_counter()

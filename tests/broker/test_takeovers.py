@@ -105,7 +105,7 @@ WRITES = {
     "counts": ("counts-changelog", 2),
     "merges": ("merges-changelog", 2),
     "counts that wait": ("releases-changelog/b..*-pages", 1),
-    "reservation": ("releases-changelog/r.*-pages", 1),
+    "reservation": ("releases-changelog/l", 1),
     "window": ("releases-changelog/t..*-pages", 1),
     "emptied outbox": ("releases-changelog/w..*-pages", 2),
     "partials": ("-partials", 5),
@@ -188,7 +188,7 @@ async def test_events_that_a_former_owner_still_passes_on_to_their_users_count_o
 
 
 GRANTED = {
-    "reservation": ("releases-changelog/r.*-pages", 2),
+    "reservation": ("releases-changelog/l", 2),
     "windows": ("releases-changelog/w..*-pages", 2),
     "records": ("-pages.public", 3),
     "orders": ("-orders", 2),

@@ -25,7 +25,7 @@ from stream_dp.records.codec import SCHEMA_NAMES, decode, encode, encode_parts
 from stream_dp.records.history import History, Joiner
 from stream_dp.records.models import ItemCount, Refusal, Release
 from stream_dp.releases import pieces, publication
-from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
+from stream_dp.releases.rows import OUTBOX, TABLE
 from stream_dp.windows.effects import Commit, Erase, Increment, Send, Step
 from tests.kinds.cases import CASES, COARSE, FINE, MIDDLE, VIEW, Case, outcomes_of
 from tests.support.chance import pooled_p_value
@@ -222,7 +222,6 @@ def finished(desk: Desk) -> None:
         assert [record.level.name for record in sorted(records, key=_place)] == expected
         assert len(records) == len(distinct), "nothing was refused"
         assert len({_place(record) for record in records}) == len(records), "two records of one revision"
-    assert not [key for key in desk.machine.rows if key.startswith(RESERVATION)]
 
 
 def _place(record: Release) -> tuple[int, int]:

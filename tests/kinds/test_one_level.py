@@ -24,7 +24,7 @@ from stream_dp.records import codec
 from stream_dp.records.by_kind import LookupRelease, PureTopKRelease
 from stream_dp.records.codec import SCHEMA_NAMES, decode, encode
 from stream_dp.records.models import ItemCount, Refusal, Release
-from stream_dp.releases.rows import OUTBOX, RESERVATION, TABLE
+from stream_dp.releases.rows import OUTBOX, TABLE
 from tests.kinds.cases import CASES, VIEW
 from tests.kinds.one_level import COUNTS, ONE_LEVEL, OTHERS, OneLevel
 from tests.support.chosen import every, kept_ordinary
@@ -159,7 +159,7 @@ def finished(case: OneLevel, desk: Desk) -> None:
         distinct = {encode(record) for record in desk.records(VIEW, audience)}
         assert sorted(decode(value).window.start_ms for value in distinct) == [0, SECOND]
     assert desk.ledger(view=VIEW).spent == Cost(Fraction(4), 2 * case.keys.delta)
-    assert not [key for key in desk.machine.rows if key.startswith((RESERVATION, OUTBOX))]
+    assert not [key for key in desk.machine.rows if key.startswith(OUTBOX)]
     assert desk.machine.unerased(TABLE) == []
 
 

@@ -27,7 +27,7 @@ from stream_dp.records.history import Joiner
 from stream_dp.records.models import Release
 from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.pieces import stored_table, table_key
-from stream_dp.releases.rows import LEDGER, RESERVATION, WINDOW, WindowRow
+from stream_dp.releases.rows import WINDOW, WindowRow
 from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.testing import Application
 from stream_dp.windows.encoding import decode as decode_row
@@ -314,8 +314,7 @@ def _part(record: AnyRecord) -> tuple[int, int]:
 
 
 def _check_ledgers(evidence: Evidence, shown: Mapping[bytes, Cost], report: Report) -> None:
-    rows = ((key, row) for key, row in evidence.rows.items() if key.startswith((LEDGER, RESERVATION)))
-    ledgers = read_ledgers(rows)
+    ledgers = read_ledgers(evidence.rows.items())
     for key in sorted(ledgers.keys() | shown.keys()):
         due, ledger = shown.get(key, Cost.ZERO), ledgers.get(key)
         spent = ledger.spent if ledger is not None else Cost.ZERO

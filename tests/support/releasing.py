@@ -8,7 +8,8 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TypeVar
 
-from stream_dp.accounting import Cost, Ledger
+from stream_dp.accounting import Cost, Ledger, Overdraft, reserve
+from stream_dp.accounting import encode as encode_ledger
 from stream_dp.config.loading import read_config
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import build_plan
@@ -30,7 +31,7 @@ from stream_dp.releases.losses import UNPUBLISHED, LostCounts, Published, Shown
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.pieces import stored_table
 from stream_dp.releases.publication import Destinations
-from stream_dp.releases.rows import LEDGER, PROMISE, RESERVATION, WINDOW, Call, WindowRow, merged_key, stored_totals
+from stream_dp.releases.rows import LEDGER, PROMISE, WINDOW, Call, WindowRow, merged_key, stored_totals
 from stream_dp.windows.effects import Leave, Message, Rows, Step
 from stream_dp.windows.encoding import MESSAGE_BYTES, bucket_of, decode, encode, window_key
 from stream_dp.windows.merging import MergedBucket
@@ -181,6 +182,7 @@ class WholeEngine(ReleaseEngine):
             yield from self.outboxes.publish(slot if self.until_ms is None else self.until_ms, rows)
             while self.outboxes.published:
                 yield from self.outboxes.settle(rows)
+            yield from self.outboxes.erase(rows)
 
     def _whole(self, step: Step) -> Step:
         yield from self._heeded(step)
@@ -194,6 +196,16 @@ class WholeEngine(ReleaseEngine):
                 self.outboxes.add(effect)
             else:
                 yield effect
+
+
+def add_reservations(desk: Desk, key: bytes, reserved: Mapping[str, Cost]) -> None:
+    """Add open reservations to a stored ledger."""
+    ledger = read_ledgers(desk.machine.rows.items())[key]
+    for call, cost in reserved.items():
+        added = reserve(ledger, call, cost)
+        assert not isinstance(added, Overdraft)
+        ledger = added
+    desk.machine.rows[key] = encode_ledger(ledger)
 
 
 def totals(machine: Machine) -> dict[tuple[str, str], int]:
@@ -559,7 +571,7 @@ class Auditor:
         for message in sent:
             if message.topic == ACCOUNTS:
                 self._take_entry(message)
-        rows = {key: value for key, value in machine.rows.items() if key.startswith((PROMISE, LEDGER, RESERVATION))}
+        rows = {key: value for key, value in machine.rows.items() if key.startswith((PROMISE, LEDGER))}
         self.standing.check()
         if rows == self.checked and not news:
             return

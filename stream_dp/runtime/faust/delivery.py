@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,19 @@ from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import RELEASES
 from stream_dp.runtime.kafka.transactions import PartitionLostError, Writer
-from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Leave, Message, Publish, Send, Step, Warn
+from stream_dp.windows.effects import (
+    ROWS_LOADED,
+    Commit,
+    Effect,
+    Erase,
+    Increment,
+    Leave,
+    Message,
+    Publish,
+    Send,
+    Step,
+    Warn,
+)
 
 if TYPE_CHECKING:
     from stream_dp.runtime.faust.host import Host
@@ -118,6 +131,24 @@ def _ratio(entry: LedgerEntry) -> float:
     return min((float(left / cap) for left, cap in capped), default=0.0)
 
 
+MOMENT_SECONDS = 0.01
+"""Time that a step is worked out ahead of the effects it has asked for."""
+
+
+def next_effects(step: Step) -> list[Effect | None]:
+    """Return the next effects of a step: up to one that it waits for, or as many as take a moment; None is its end.
+
+    To hand a step to a thread takes longer than most effects, and a group of windows has hundreds. None that is worked
+    out ahead depends on those before it, but for a `Commit` or a `Send`.
+    """
+    until, effects = time.monotonic() + MOMENT_SECONDS, list[Effect | None]()
+    for effect in step:
+        effects.append(effect)
+        if isinstance(effect, Commit | Send) or time.monotonic() > until:
+            return effects
+    return [*effects, None]
+
+
 class Carrier:
     """Carries out steps.
 
@@ -172,28 +203,28 @@ class Carrier:
     async def _carry_out(self, step: Step, table: DurableTable, partition: int, owner: Writer, threaded: bool) -> None:
         erased: list[tuple[bytes, bytes]] = []
         while True:
-            effect = await asyncio.to_thread(next, step, None) if threaded else next(step, None)
-            table.check_owner(partition, owner)
-            if erased and not isinstance(effect, Erase):
-                await asyncio.to_thread(table.erase, partition, erased)
+            for effect in await asyncio.to_thread(next_effects, step) if threaded else next_effects(step):
                 table.check_owner(partition, owner)
-                erased = []
-            match effect:
-                case None:
-                    return
-                case Commit(rows):
-                    await table.commit(partition, rows, owner)
-                case Leave():
-                    self.outboxes.setdefault((partition, owner), Outboxes()).add(effect)
-                    self.outboxes_changed.set()
-                case Send(messages):
-                    await self.send(messages, owner)
-                case Erase(first, last):
-                    erased.append((first, last))
-                case Increment():
-                    self.counters.add(effect)
-                case Warn(words):
-                    log.warning(words)
+                if erased and not isinstance(effect, Erase):
+                    await asyncio.to_thread(table.erase, partition, erased)
+                    table.check_owner(partition, owner)
+                    erased = []
+                match effect:
+                    case None:
+                        return
+                    case Commit(rows):
+                        await table.commit(partition, rows, owner)
+                    case Leave():
+                        self.outboxes.setdefault((partition, owner), Outboxes()).add(effect)
+                        self.outboxes_changed.set()
+                    case Send(messages):
+                        await self.send(messages, owner)
+                    case Erase(first, last):
+                        erased.append((first, last))
+                    case Increment():
+                        self.counters.add(effect)
+                    case Warn(words):
+                        log.warning(words)
 
     async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> Sequence[int | None]:
         """Send messages and wait for every acknowledgement, through any outage of the broker.

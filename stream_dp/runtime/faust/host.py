@@ -20,6 +20,7 @@ from faust.types import TP
 from stream_dp.control.grant_records import Order
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.clock import Clock, Tick, read_tick
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.app import App
@@ -34,7 +35,7 @@ from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostErro
 from stream_dp.runtime.sources.schema_registry import SourceSchemas, needed
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Step
+from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Rows, Step
 from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.events import Schemas
 from stream_dp.windows.merging import BucketMerger, Named
@@ -470,13 +471,24 @@ class Host(Carrier):
 
     async def settle(self, partition: int, owner: Writer) -> None:
         """Empty a partition's outboxes of what was published, between two steps of its release engine."""
+        await self._empty(partition, owner, lambda outboxes: outboxes.published, Outboxes.settle)
+
+    async def erase_expired(self, partition: int) -> None:
+        """Erase what expired since this was done last, between two steps of a partition's release engine."""
+        for of, owner in [*self.outboxes]:
+            if of == partition:
+                await self._empty(partition, owner, lambda outboxes: outboxes.expired, Outboxes.erase)
+
+    async def _empty(
+        self, partition: int, owner: Writer, waits: Callable[[Outboxes], bool], step: Callable[[Outboxes, Rows], Step]
+    ) -> None:
         table = self.tables[RELEASES]
         async with self._engine_locks[partition]:
             while self.keeps(partition, owner) and (outboxes := self.outboxes.get((partition, owner))):
-                if not outboxes.published:
+                if not waits(outboxes):
                     return
                 try:
-                    await self.carry_out(outboxes.settle(table.rows(partition)), table, partition)
+                    await self.carry_out(step(outboxes, table.rows(partition)), table, partition)
                 except PartitionLostError:  # whoever loads it next empties them
                     if self.keeps(partition, owner):
                         raise

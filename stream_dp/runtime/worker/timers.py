@@ -173,7 +173,7 @@ class Timers:
     async def beat(self) -> None:
         """Send a heartbeat to every partition of this worker, and write one to the tables that hold its counts.
 
-        What is counted of re-keyed events is deleted.
+        What is counted of re-keyed events is deleted, and what expired of releases is erased.
         """
         for partition in self._owned():
             if self._app.rebalancing:
@@ -184,6 +184,7 @@ class Timers:
                 await self._host.tables[name].beat(partition, HEARTBEAT, now)
             with suppress(PartitionLostError):
                 await self._app.outage.patiently(partial(self._host.delete_counted, partition))
+            self._app.add_future(self._host.erase_expired(partition))  # it may have to wait for the engine
 
     async def renew(self) -> None:
         """Keep the claims of this worker's tables known to the broker.

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
+from operator import getitem
 
 import msgspec
 import pytest
@@ -23,12 +25,7 @@ LEDGER = Ledger(
     readers={"staff": Cost(Fraction("0.25"), Fraction(0))},
     views={"pages": Cost(Fraction("0.25"), Fraction("1e-9"), Fraction(1, 7))},
     dearest={"pages 0": Dearest(2).raised(Cost.ZERO, HALVES[0]).raised(Cost.ZERO, HALVES[1])},
-    last="c",
 )
-
-
-def reservations(ledger: Ledger) -> list[tuple[str, bytes]]:
-    return [(call, encode_cost(cost)) for call, cost in ledger.reserved.items()]
 
 
 @examples(8, 40, given(NAMED, NAMED, NAMED), derandomize=True)
@@ -37,12 +34,10 @@ def test_decoding_returns_what_was_encoded(
 ) -> None:
     spent = sum(views.values(), Cost.ZERO)
     budget = sum(reserved.values(), start=spent)
-    ledger = Ledger(budget, spent, Map(reserved), readers, views, last="finished before")
-    assert decode(encode(ledger), reservations(ledger)) == ledger
-    shuffled = Ledger(
-        budget, spent, Map(), dict(reversed(readers.items())), dict(reversed(views.items())), last="finished before"
-    )
-    assert encode(shuffled) == encode(ledger)
+    ledger = Ledger(budget, spent, Map(reserved), readers, views)
+    assert decode(encode(ledger)) == ledger
+    shuffled = [dict(reversed(one.items())) for one in (reserved, readers, views)]
+    assert encode(Ledger(budget, spent, Map(shuffled[0]), shuffled[1], shuffled[2])) == encode(ledger)
 
 
 def test_the_stored_form_is_fixed() -> None:
@@ -53,15 +48,9 @@ def test_the_stored_form_is_fixed() -> None:
         {"staff": ["1/4", "0", "0"]},
         {"pages": ["1/4", "1/1000000000", "1/7"]},
         {"pages 0": [2, [{"1/4": 1, "1/8": 1}, {}, {"1/7": 2}]]},
-        "c",
+        {"a": ["0", "0", "0"], "b": ["1/3", "0", "0"]},
     ]
     assert msgspec.msgpack.decode(encode_cost(LEDGER.spent)) == ["1/4", "1/1000000000", "1/7"]
-
-
-def test_a_reservation_that_outlived_its_charge_is_not_charged_again() -> None:
-    """The charge is a row before the row that ends the reservation; a crash may come between."""
-    rows = [*reservations(LEDGER), ("c", encode_cost(Cost(Fraction(1), Fraction(0))))]
-    assert decode(encode(LEDGER), rows) == LEDGER
 
 
 def test_another_version_stops_the_reader_whatever_its_layout() -> None:
@@ -80,18 +69,15 @@ def test_a_ledger_cut_anywhere_is_never_read_as_a_ledger() -> None:
 @pytest.mark.parametrize("number", ["1/0", "0.5", "-1", "1e99999999", "01", "1\n", " 1", "1/2/3", 1, None])
 def test_numbers_that_encode_never_writes_are_refused(number: object) -> None:
     stored = msgspec.msgpack.decode(encode(LEDGER))
-    stored[1] = [number, "1", "5", "7"]
-    with pytest.raises(StateError, match="cannot be read"):
-        decode(msgspec.msgpack.encode(stored))
-    with pytest.raises(StateError, match="cannot be read"):
-        decode(encode(LEDGER), [("d", msgspec.msgpack.encode([number, "0", "0", "0"]))])
+    for at, damaged in ((1, [number, "1", "5"]), (6, {"d": [number, "0", "0"]})):
+        with pytest.raises(StateError, match="cannot be read"):
+            decode(msgspec.msgpack.encode([*stored[:at], damaged, *stored[at + 1 :]]))
 
 
 @pytest.mark.parametrize("entry", range(3))
 def test_stored_state_that_is_overdrawn_is_refused(entry: int) -> None:
-    stored = msgspec.msgpack.decode(encode(LEDGER))
-    stored[2][entry] = "8"
-    with pytest.raises(StateError, match="its budget is"):
-        decode(msgspec.msgpack.encode(stored))
-    with pytest.raises(StateError, match="its budget is"):
-        decode(encode(LEDGER), [("d", encode_cost(Cost(*(Fraction(8 if at == entry else 0) for at in range(3)))))])
+    for costs in ([2], [6, "a"]):
+        stored = msgspec.msgpack.decode(encode(LEDGER))
+        reduce(getitem, costs, stored)[entry] = "8"
+        with pytest.raises(StateError, match="its budget is"):
+            decode(msgspec.msgpack.encode(stored))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, decode, encode, encode_cost, forfeit, reserve
+from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, decode, encode, forfeit, reserve
 from stream_dp.errors import StateError
 from tests.support.chosen import examples
 
@@ -32,8 +32,8 @@ def fits(cost: Cost, room: Cost) -> bool:
 
 
 def stored(ledger: Ledger) -> Ledger:
-    """A ledger read back from its rows."""
-    return decode(encode(ledger), [(call, encode_cost(cost)) for call, cost in ledger.reserved.items()])
+    """A ledger read back from its row."""
+    return decode(encode(ledger))
 
 
 @examples(50, 200, given(STEPS), derandomize=True)
@@ -75,17 +75,14 @@ def test_no_interleaving_overspends_or_forgets_a_charge(steps: list[tuple[str, s
 
 @dataclass
 class Worker:
-    """A worker and its disk: `durable`, `open` and `outputs` survive a crash, the rest does not."""
+    """A worker and its disk: `durable` and `outputs` survive a crash, the rest does not."""
 
     durable: bytes = field(default_factory=lambda: encode(Ledger(BUDGET)))
-    open: dict[str, bytes] = field(default_factory=dict)
     outputs: dict[str, Cost] = field(default_factory=dict)
-    finished: int = 0
     drawn: list[Cost] = field(default_factory=list)  # what the world may have seen: every draw ever made
 
     def release_window(self, call: str, worst: Cost, came_to: Cost, crash_after: int) -> None:
         """Run one call, stopping dead after `crash_after` of its steps."""
-        self.tidy()
         steps: list[Callable[[], bool]] = [
             lambda: self._reserve(call, worst),
             lambda: self._draw(came_to),
@@ -99,19 +96,12 @@ class Worker:
         outcome = reserve(self.ledger, call, worst)
         if isinstance(outcome, Overdraft):
             return False
-        self.open[call] = encode_cost(worst)
+        self.durable = encode(outcome)
         return True
 
     @property
     def ledger(self) -> Ledger:
-        return decode(self.durable, self.open.items())
-
-    def _finish(self, ledger: Ledger) -> None:
-        """The charge is stored; every third time the process ends before the end of the reservation is."""
-        self.durable = encode(ledger)
-        self.finished += 1
-        if self.finished % 3:
-            del self.open[ledger.last]
+        return decode(self.durable)
 
     def _draw(self, came_to: Cost) -> bool:
         self.drawn.append(came_to)
@@ -119,23 +109,13 @@ class Worker:
 
     def _store(self, call: str, came_to: Cost) -> bool:
         self.outputs[call] = came_to
-        self._finish(commit(self.ledger, call, came_to, {}, view="pages"))
+        self.durable = encode(commit(self.ledger, call, came_to, {}, view="pages"))
         return True
-
-    def tidy(self) -> None:
-        """What every start does first: end a reservation that outlived its charge."""
-        for call in self.open.keys() - self.ledger.reserved.keys():
-            del self.open[call]
 
     def recover(self, settle: Callable[[Ledger, str], Ledger]) -> None:
         for call in list(self.ledger.reserved):
-            self.tidy()
             assert call not in self.outputs
-            ledger = settle(self.ledger, call)
-            if ledger.last == call:
-                self._finish(ledger)
-            else:
-                del self.open[call]
+            self.durable = encode(settle(self.ledger, call))
 
 
 def charge(ledger: Ledger, call: str) -> Ledger:

@@ -192,7 +192,7 @@ def test_a_strict_check_passes_where_nothing_is_warned_of(tmp_path: Path, monkey
 def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_told_in_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rates, "_erasing_ms", lambda: 128_000.0)
+    monkeypatch.setattr(rates, "_erasing_ms", lambda: 512_000.0)
     often = RIGHT.replace("window: {size: 1d},\n     ledger", "window: {size: 1s},\n     ledger", 1)
     page = CliRunner().invoke(check, [written(tmp_path, often), "--explain"], env={"COLUMNS": "400"}).stdout
     assert "All views need 1 windows and 2 records a second." in page
@@ -200,7 +200,7 @@ def test_a_plan_that_asks_for_more_windows_than_the_machine_releases_is_told_in_
     (rate,) = json.loads(CliRunner().invoke(check, [written(tmp_path, often), "--json"]).stdout)["rates"]
     assert rate["windows_a_second"] == pytest.approx(1, abs=0.001)
     assert rate["windows_possible"] == 0.5
-    assert (rate["erasing_ms"], rate["acknowledging_ms"]) == (2000, 0.39)  # of 64 windows together
+    assert (rate["erasing_ms"], rate["acknowledging_ms"]) == (2000, 0.1)  # of 256 windows together
 
     quiet = CliRunner().invoke(check, [written(tmp_path, RIGHT)], env={"COLUMNS": "400"}).stdout
     assert "on this machine: ledger visitors" not in quiet

@@ -12,7 +12,7 @@ from stream_dp.control.grant_records import Scope
 from stream_dp.errors import ConfigError
 from stream_dp.releases.accounts import price, read_ledgers
 from stream_dp.releases.pieces import stored_table
-from stream_dp.releases.rows import LEDGER, RESERVATION, TABLE, WINDOW, Call, WindowRow, stored_window
+from stream_dp.releases.rows import TABLE, WINDOW, Call, WindowRow, stored_window
 from stream_dp.windows.encoding import decode, text
 from tests.support.acts import shop as panes_shop
 from tests.support.chosen import kept_ordinary, ordinarily, spread
@@ -103,7 +103,6 @@ def test_what_was_taken_out_stays_out_wherever_the_process_ends(what: str) -> No
     for cut in range(0, 40, 6):
         desk = taken_out(what, cut)
         assert newest(desk.published()) == newest(whole.published())
-        assert not [key for key in desk.machine.rows if key.startswith(RESERVATION)]
         desk.auditor.settled()
 
 
@@ -169,8 +168,7 @@ def test_a_window_that_nobody_may_see_is_not_made_and_costs_nothing() -> None:
 
 
 def spent(desk: Desk) -> list[str]:
-    rows = [(key, value) for key, value in desk.machine.rows.items() if key.startswith((LEDGER, RESERVATION))]
-    return [str(ledger.spent) for ledger in read_ledgers(rows).values()]
+    return [str(ledger.spent) for ledger in read_ledgers(desk.machine.rows.items()).values()]
 
 
 @pytest.mark.parametrize("cut", spread(3, [None, 0, 1, 2, 3, 5, 8]))

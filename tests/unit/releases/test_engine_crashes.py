@@ -12,14 +12,13 @@ from itertools import count
 
 import pytest
 
-from stream_dp.accounting import encode_cost
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import AnyRecord
-from stream_dp.releases.accounts import ledger_key, reservation_key
+from stream_dp.releases.accounts import ledger_key
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, RESERVATION, TABLE, TOTALS, VIEW, WINDOW
+from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.encoding import text, window_key
 from tests.support.chosen import ordinarily
 from tests.support.machine import newest
@@ -155,19 +154,6 @@ def test_a_run_whose_recovery_is_cut_as_well_ends_as_an_uncut_one(whole: Desk, f
             desk.auditor.settled()
             assert desk.machine.rows == whole.machine.rows
             assert releases(desk) == releases(whole)
-
-
-def test_a_crash_between_a_charge_and_the_end_of_its_reservation_charges_once() -> None:
-    """The two are rows of their own; at this cut both stand, and the charge says whose it is."""
-    desk = Desk(POOLED)
-    desk.give("tops", 0, HOME)
-    key, rows = ledger_key(desk.plan.views["tops"], 0), desk.machine.rows
-    before, last = rows[key], desk.ledger().last
-    rows[reservation_key(key, last)] = encode_cost(desk.plan.views["tops"].cost(1))
-    desk.reader.restart()
-    assert rows[key] == before
-    assert not [row for row in rows if row.startswith(RESERVATION)]
-    desk.auditor.settled()
 
 
 def test_a_run_that_is_cut_again_and_again_makes_progress_and_ends_as_an_uncut_one() -> None:

@@ -7,15 +7,15 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.accounting import Cost, encode_cost, forfeit
+from stream_dp.accounting import Cost, forfeit
 from stream_dp.accounting.composition import zcdp_epsilon
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.errors import ConfigError
 from stream_dp.records.models import Refusal, Release
-from stream_dp.releases.accounts import ledger_key, read_ledgers, reservation_key
-from stream_dp.releases.rows import LEDGER, RESERVATION, AudienceState
+from stream_dp.releases.accounts import ledger_key
+from stream_dp.releases.rows import AudienceState
 from tests.support.panes import paned
-from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, POOL, SHOP, Desk, plan
+from tests.support.releasing import COARSE, DELTA, FINE, MIDDLE, ONLY_PAGES, POOL, SHOP, Desk, add_reservations, plan
 from tests.support.running import running
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
@@ -181,25 +181,23 @@ OLD = plan(ONLY_PAGES)
 CALLS = ("pages 1000  -1 -1 -1", "gone 0  -1 -1 -1")
 
 
-def reserved_besides(desk: Desk, *calls: str) -> bytes:
-    """Add open reservations to what a desk has stored; the key of its ledger."""
-    key = ledger_key(OLD.views["pages"], 0)
-    desk.machine.rows |= {reservation_key(key, call): encode_cost(Cost(Fraction(2), DELTA)) for call in calls}
-    return key
+def reserved_besides(desk: Desk, *calls: str) -> None:
+    """Add open reservations to what a desk has stored."""
+    add_reservations(desk, ledger_key(OLD.views["pages"], 0), dict.fromkeys(calls, Cost(Fraction(2), DELTA)))
 
 
 @pytest.mark.parametrize("cut", range(6))
 def test_what_was_reserved_is_dropped_if_its_window_was_never_stored_and_kept_if_its_view_is_gone(cut: int) -> None:
     desk = Desk(OLD)
     desk.give("pages", 0, HOME)
-    spent, key = desk.ledger().spent, reserved_besides(desk, *CALLS)
+    spent = desk.ledger().spent
+    reserved_besides(desk, *CALLS)
     desk.machine.watch, desk.machine.cut_after = lambda: None, cut
     desk.reader.restart()
     desk.machine.cut_after = None
     ledger = desk.ledger()
     assert dict(ledger.reserved) == {CALLS[1]: Cost(Fraction(2), DELTA)}
     assert (ledger.spent, ledger.left.epsilon) == (spent, Fraction(40 - 2 - 2))
-    assert reservation_key(key, CALLS[1]) in desk.machine.rows
     desk.give("pages", 1000, HOME)
     assert desk.ledger().spent == spent + spent
     assert set(desk.ledger().reserved) == {CALLS[1]}
@@ -211,16 +209,6 @@ def test_a_reservation_of_a_view_that_is_gone_can_be_forfeited_for_good() -> Non
     reserved_besides(desk, CALLS[1])
     ledger = desk.ledger()
     assert forfeit(ledger, CALLS[1], view="tops").left == ledger.left
-
-
-def test_a_reservation_without_a_ledger_stops_the_engine() -> None:
-    desk = Desk(OLD)
-    desk.give("pages", 0, HOME)
-    rows = {key: value for key, value in desk.machine.rows.items() if not key.startswith(LEDGER)}
-    key = ledger_key(OLD.views["pages"], 0)
-    rows[RESERVATION + key[1:] + b"pages 0  -1 -1 -1"] = b"\x93\xa12\xa10\xa10"
-    with pytest.raises(StateError, match="a ledger that is not stored"):
-        read_ledgers(rows.items())
 
 
 def test_a_pool_that_comes_or_goes_makes_another_view() -> None:

@@ -12,7 +12,7 @@ from stream_dp.records.models import Release
 from stream_dp.releases.accounts import read_ledgers
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing, PrfKey
-from stream_dp.releases.rows import BLOCK, BUCKET, RESERVATION, WINDOW, AudienceState
+from stream_dp.releases.rows import BLOCK, BUCKET, WINDOW, AudienceState
 from stream_dp.windows.encoding import text, window_start
 from tests.support.given import there
 from tests.support.laplace_laws import half_width
@@ -302,4 +302,4 @@ def test_state_that_was_lost_is_charged_at_worst_once_a_window_and_the_window_is
     assert kept_blocks(desk) == set()
     give(desk, starts=STARTS[9:])
     assert refusals(desk, "public") == dict.fromkeys(STARTS[9:], "lost")
-    assert not [key for key in desk.machine.rows if key.startswith(RESERVATION)]
+    assert not desk.ledger().reserved

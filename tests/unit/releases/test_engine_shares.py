@@ -161,6 +161,27 @@ def test_the_statement_of_a_ledger_says_of_every_view_what_its_next_call_may_tak
         assert statement.left == newest.remaining.cost
 
 
+def test_what_is_kept_for_views_is_in_their_first_entries_of_a_period_and_then_once_in_an_hour() -> None:
+    """An entry that names all views of a ledger grows with their number."""
+    planned = plan(
+        ("period: 4s", "period: 3600s, start: 1970-01-01T00:59:58Z"),
+        ("start: 1970-01-01T00:00:00Z", "start: 1970-01-01T00:59:58Z"),
+        ('epsilon: "40"', 'epsilon: "100000"'),
+        ('delta: "1/5"', 'delta: "99/100"'),
+    )
+    desk = Desk(planned, audit=False)
+    for start in range(3_598_000, 3_602_000, 1000):
+        for view in ("pages", "tops"):
+            desk.give(view, start, HOME)
+    entries = desk.entries()
+    named = [(entry.view, entry.window.start_ms // 1000) for entry in entries if entry.shares]
+    assert named == [(view, start) for start in (3598, 3599) for view in ("pages", "tops")]
+    (whole,) = {entry.shares for entry in entries if entry.shares}
+    assert {share.view for share in whole} == {"pages", "tops"}
+    (statement,) = read_statements(enumerate(entries)).values()
+    assert statement.view_shares == whole
+
+
 # -- the order of a backlog -------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from stream_dp.records.codec import AnyRecord, entry_key
 from stream_dp.records.models import Release
 from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.publication import Revision, account
-from stream_dp.releases.rows import BLOCK, BUCKET, OUTBOX, RESERVATION, TABLE, WINDOW
+from stream_dp.releases.rows import BLOCK, BUCKET, OUTBOX, TABLE, WINDOW
 from stream_dp.windows.encoding import text, window_start
 from stream_dp.windows.merging import summed
 from tests.support.acts import AUDIENCES, VIEWS, Story, acts, counts_of, play
@@ -64,7 +64,7 @@ def check_end(story: Story, desk: Desk, replay: Replay) -> None:
     """And it is what a computation at once makes of it, for what that costs."""
     check_now(desk, replay)
     desk.auditor.settled()
-    assert not [key for key in desk.machine.rows if key.startswith((BUCKET, OUTBOX, RESERVATION))]
+    assert not [key for key in desk.machine.rows if key.startswith((BUCKET, OUTBOX))]
     assert stored(desk, TABLE) == stored(desk, WINDOW), "nothing is refused"
     assert stored(desk, BLOCK) <= stored(desk, WINDOW)
     check_records(story, desk, replay)

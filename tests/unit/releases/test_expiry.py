@@ -19,7 +19,7 @@ from stream_dp.releases.rows import WINDOW
 from stream_dp.windows.effects import Commit, Erase, Publish, Step
 from stream_dp.windows.encoding import text, window_key
 from tests.support.chosen import every, ordinarily
-from tests.support.expiring import assert_rows_expired, secrets_of, standing
+from tests.support.expiring import assert_rows_expired, rows_of, secrets_of, standing
 from tests.support.machine import newest
 from tests.support.releasing import ONLY_PAGES, Desk, plan, release_topic
 
@@ -102,6 +102,29 @@ def test_every_part_of_a_large_release_is_taken_back_from_who_has_it_and_nothing
         topic = release_topic("pages", audience)
         assert {one.key for one in desk.published() if one.topic == topic and one.value is None} == keys
     assert windows_of(standing(desk)) == {1000, 2000}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_windows_that_expired_one_by_one_are_erased_together(restarts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then their rows stand, marked; where the process ends before, their tombstones leave again."""
+    with monkeypatch.context() as patch:
+        patch.setattr(outboxes.Outboxes, "erase", lambda *_: iter(()))
+        desk = play(Desk(SHORT))
+    assert windows_of(standing(desk)) == KEPT
+    assert {start for _, start in rows_of(desk, WINDOW)} == set(range(0, 10_000, 1000))
+    if restarts:
+        desk.reader.restart()
+    else:
+        effects: list[object] = []
+        desk.reader.run(lambda engine: noted(engine.outboxes.erase(desk.machine), effects))
+        assert [type(effect) for effect in effects] == [Commit, Erase, Erase, Commit]
+    assert_expired_whole(desk, KEPT)
+
+
+def noted(step: Step, effects: list[object]) -> Step:
+    for effect in step:
+        effects.append(effect)
+        yield effect
 
 
 def test_refusals_expire_and_let_expire() -> None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import pytest
 
+from stream_dp.accounting import Ledger
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import first_record, next_record, plan_holding
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.releases import engine as engine_module
 from stream_dp.releases import releasing as releasing_module
-from stream_dp.releases.accounts import ledger_key, reservation_key
 from stream_dp.releases.engine import SMALL_BYTES, ReleaseEngine
 from stream_dp.releases.releasing import Releasing
 from stream_dp.releases.rows import BUCKET, WINDOW, Call
 from stream_dp.windows.effects import Effect, Leave, Message, Step
 from stream_dp.windows.encoding import window_key
+from stream_dp.windows.shapes.shape import Interval
 from tests.support.chosen import ordinarily
 from tests.support.machine import Machine, newest
 from tests.support.releasing import ONLY_PAGES, Desk, buckets_of, plan
+from tests.support.shapes import Shape, stored
 
 HOME = {"home": 40, "cart": 12, "rare": 1}
 STARTS = (0, 1000, 2000, 3000)
@@ -107,6 +110,23 @@ def test_a_group_ends_where_a_view_is_another_from_then_on(epsilon: int, monkeyp
     assert {*map(str, group.entries())} == {*map(str, alone.entries())}
 
 
+def test_a_group_ends_where_a_period_begins_beside_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former period pays for windows 5 to 7, and the one that begins with window 8 would pay for the last two."""
+
+    def charged() -> dict[Interval, Ledger]:
+        desk = Desk(Shape(4, budget=1000).plan(), audit=False, at_once=100)
+        for shape, starts in ((4, range(5)), (6, range(5, 12))):
+            desk.change(Shape(shape, budget=1000).plan())
+            desk.reader.write([one for at in starts for one in buckets_of(desk.plan.views["pages"], 1000 * at, HOME)])
+        return stored(desk)
+
+    group = charged()
+    monkeypatch.setattr(engine_module, "RELEASED_AT_ONCE", 1)
+    assert group == charged()
+    spent = {period.start_ms: ledger.spent.epsilon for period, ledger in group.items()}
+    assert spent == dict.fromkeys((0, 4000, 6000), Fraction(8))
+
+
 @pytest.mark.parametrize("planned", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("first", ordinarily(1, range(5)))
 def test_a_group_that_is_cut_anywhere_ends_as_an_uncut_one(planned: Plan, first: int) -> None:
@@ -164,8 +184,7 @@ class Watched:
         for view in desk.plan.views.values():
             if view.query_id in context:
                 start = int.from_bytes(context.partition(view.query_id)[2], "big") - (1 << 63)
-                key = reservation_key(ledger_key(view, start), str(Call(view.name, start)))
-                if key not in desk.machine.rows:
+                if str(Call(view.name, start)) not in desk.ledger(start, view.name).reserved:
                     raise OrderError("drawn before it is reserved for")
                 self.drawn += 1
         return KeyedBits(b"watched", context)

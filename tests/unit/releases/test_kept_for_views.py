@@ -42,10 +42,10 @@ def released(stages: Sequence[tuple[Views, Asked]], budget: Cost) -> list[tuple[
             start, cost = taken[name], view.cost(view.planned_level)
             taken[name] = view.window.shape.next(start)
             reserved = accounts.reserve(view, Call(name, start), cost)
-            found.append((name, reserved is not None))
-            if reserved is not None:
-                charged, _ = accounts.charge(view, Call(name, start), Charge(cost, {}))
-                machine.carry_out(iter([Commit(reserved), Commit(charged)]))
+            found.append((name, reserved))
+            if reserved:
+                accounts.charge(view, Call(name, start), Charge(cost, {}))
+                machine.carry_out(iter([Commit(accounts.rows())]))
     return found
 
 

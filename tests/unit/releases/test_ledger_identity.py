@@ -6,16 +6,16 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.accounting import Cost, encode_cost
+from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.records.codec import AnyRecord
 from stream_dp.records.models import Refusal
-from stream_dp.releases.accounts import Accounts, ledger_key, promise_key, reservation_key
+from stream_dp.releases.accounts import Accounts, ledger_key, promise_key
 from stream_dp.releases.rows import PROMISE
 from stream_dp.windows.shapes.shape import Interval
 from tests.support.chosen import ordinarily
 from tests.support.machine import newest
-from tests.support.releasing import SECOND, Desk
+from tests.support.releasing import SECOND, Desk, add_reservations
 from tests.support.shapes import HOME, Shape, opened, stored
 
 WINDOW = Cost(Fraction(2), Fraction(1, 100))
@@ -92,7 +92,7 @@ def test_a_reservation_of_a_view_that_is_gone_counts_in_every_period_it_overlaps
     desk = opened(Shape(4, budget=10, views=("pages", "others")))
     give(desk, 0)
     key = ledger_key(desk.plan.views["pages"], 0)
-    desk.machine.rows[reservation_key(key, "others 1000  -1 -1 -1")] = encode_cost(WINDOW)
+    add_reservations(desk, key, {"others 1000  -1 -1 -1": WINDOW})
     desk.change(Shape(6, budget=10).plan())
     assert left(desk, 4) == 10 - 2 - 2
     assert give(desk, 1, 2, 3, 4) == ["0 to 4", "0 to 4", "0 to 4", "no 0 to 6"]

@@ -276,9 +276,9 @@ def charged(view: ViewPlan, start_ms: int, cost: Cost) -> Machine:
     """What is stored once a period has begun with a window of a view."""
     machine, accounts = Machine(), Accounts({view.name: view})
     call = Call(view.name, start_ms)
-    reserved = accounts.reserve(view, call, cost)
-    assert reserved is not None
-    machine.carry_out(iter([Commit(reserved), Commit(accounts.charge(view, call, Charge(cost, {}))[0])]))
+    assert accounts.reserve(view, call, cost)
+    accounts.charge(view, call, Charge(cost, {}))
+    machine.carry_out(iter([Commit(accounts.rows())]))
     return machine
 
 

@@ -234,8 +234,8 @@ async def test_effect_is_done_before_the_step_goes_on(worker: Worker, threaded: 
         assert [record.key for record in orders(worker, 2)] == [b"sent", b"again"]
         assert list(orders(worker, 2)[1].headers) == [("h", b"1")]
         yield Increment("events_consumed", 3)
-        assert worker.counters.total("events_consumed") == 3
         yield Commit([(b"a", None)])
+        assert worker.counters.total("events_consumed") == 3
         yield Erase(b"a", b"b")
         finished.append(True)
 

@@ -8,12 +8,11 @@ from fractions import Fraction
 
 import pytest
 
-from stream_dp.accounting import Cost, encode_cost
+from stream_dp.accounting import Cost, Ledger, reserve
 from stream_dp.accounting import decode as decode_ledger
 from stream_dp.accounting import encode as encode_ledger
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import encode, encode_parts
-from stream_dp.releases.accounts import reservation_key
 from stream_dp.releases.pieces import table_key
 from stream_dp.releases.rows import LEDGER
 from tests.support.audit import Evidence, Expected, Shown, audit
@@ -206,7 +205,9 @@ def no_ledger() -> Evidence:
 
 def open_reservation() -> Evidence:
     key = min(key for key in RIGHT.rows if key.startswith(LEDGER))
-    return with_rows({reservation_key(key, "pages 0  -1 -1 -1"): encode_cost(Cost(Fraction(1), Fraction(0)))})
+    reserved = reserve(decode_ledger(RIGHT.rows[key]), "pages 0  -1 -1 -1", Cost(Fraction(1), Fraction(0)))
+    assert isinstance(reserved, Ledger)
+    return with_rows({key: encode_ledger(reserved)})
 
 
 MUTANTS: list[tuple[Callable[[], Evidence], dict[str, int]]] = [
