@@ -123,7 +123,7 @@ def work(file: Path) -> None:
         watching.cancel()
 
     Outboxes.add = noted  # type: ignore[method-assign]
-    worker_process.run_worker = watched
+    worker_process.run_worker = watched  # type: ignore[attr-defined]
     gc.callbacks.append(watch.collected)
     worker_process.main()
 
@@ -193,7 +193,7 @@ async def measured(bench: Bench, reader: Reader, watch: Path, window: int, keys:
     acknowledged = time.time()
     come, parts = await reader.arrival(start, bench.worker)
     await asyncio.sleep(1.5)  # erased and settled, and written down
-    found = json.loads(watch.read_text())
+    found = json.loads(await asyncio.to_thread(watch.read_text))
     slot = found["slots"][str(start)] / 1e3
     held = max((took for at, took in found["held"] if at > begun), default=0.0)
     collecting = max((took for at, took, _ in found["collecting"] if at > begun), default=0.0)
