@@ -35,7 +35,7 @@ from stream_dp.records.codec import outline
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import process
-from stream_dp.testing import Event, Watermark, application
+from stream_dp.testing import Event, application
 from stream_dp.windows.effects import Leave
 from tests.bench.figures import show
 from tests.bench.recovery import CONFIG, ITEMS_PER_USER, PARTITIONS, Bench
@@ -188,8 +188,7 @@ async def measured(bench: Bench, reader: Reader, watch: Path, window: int, keys:
     await bench.until_counted(f"a window of {keys:,} keys")
     await asyncio.sleep(1)
     begun = time.time()
-    await bench.app.publish([Watermark(start + MINUTE_MS)])
-    bench._published += PARTITIONS
+    await bench.close(start + MINUTE_MS)
     acknowledged = time.time()
     come, parts = await reader.arrival(start, bench.worker)
     await asyncio.sleep(1.5)  # erased and settled, and written down
