@@ -228,7 +228,7 @@ class KafkaWriter:
 
 
 def _new_batch() -> BatchBuilder:
-    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4)
+    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_ZSTD)
 
 
 @asynccontextmanager
