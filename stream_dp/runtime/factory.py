@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from zlib import crc32
+from functools import cached_property, partial
 
 import rocksdict
-from aiokafka.partitioner import murmur2
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.exact.bits import Entropy
@@ -19,6 +17,7 @@ from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.clock import Tick
+from stream_dp.runtime.kafka.partitioners import by_crc32, by_murmur2
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import SPILL_FOLDER, DiskSpillStores
@@ -150,7 +149,7 @@ class Factory:
             partition,
             [view.name for view in self._views(source)],
             key_reader(source),
-            users=UserPartitions(self.plan.partitions, partial(placed_by_user, partitions=self.plan.partitions)),
+            users=UserPartitions(self.plan.partitions, partial(by_murmur2, partitions=self.plan.partitions)),
             outlet=partial(self._routes.batch, source.name),
             dead_letters=partial(dead_letter, source),
         )
@@ -220,17 +219,6 @@ def key_reader(source: SourcePlan) -> KeyReader:
     return KeyReader(source.key_field, AvroValues if source.format == "avro" else JsonValues)
 
 
-def placed_by_user(user: bytes, partitions: int) -> int:
-    """The partition of a user in the topic of a source that is re-keyed."""
-    return _hashed(user) % partitions
-
-
-@lru_cache(1 << 16)
-def _hashed(user: bytes) -> int:
-    """Return the hash of a user; who is in one window or view is often in the next, too."""
-    return int(murmur2(user) & 0x7FFFFFFF)
-
-
 def event_decoder(source: SourcePlan, views: Sequence[ViewPlan]) -> EventDecoder:
     """Return the decoder of a source's events for the views on it."""
     kind = AvroEventDecoder if source.format == "avro" else EventDecoder
@@ -271,12 +259,8 @@ def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) ->
 
 def partitioner(source: SourcePlan) -> Partitioner | None:
     """The hash by which producers place users, None where they are trusted."""
-    count = source.partitions
-    if source.partitioner == "murmur2":
-        return lambda key: placed_by_user(key, count)
-    if source.partitioner == "crc32":
-        return lambda key: crc32(key) % count
-    return None
+    place = {"murmur2": by_murmur2, "crc32": by_crc32}.get(source.partitioner)
+    return place and partial(place, partitions=source.partitions)
 
 
 def user_partitioner(source: SourcePlan) -> Partitioner | None:
@@ -296,7 +280,8 @@ class SourceRecords:
 
     def place(self, user: bytes) -> int:
         """The partition of a user, by the source's partitioner; murmur2 where producers are trusted with it."""
-        return self._hash(user)
+        (at,) = self._hash([user])
+        return at
 
     def event(self, user: bytes, value: bytes) -> Message:
         """The record of an event."""

@@ -39,6 +39,9 @@ OPEN_FILES = 64
 _BLOOM_BITS = 10
 """Of a key: most of what a spill store is asked for is not there."""
 
+_OBJECTS_BYTES = 160
+"""Of a row in memory, beside its text: most rows of a spill store are short."""
+
 T = TypeVar("T")
 
 _LOCKED = ("While lock file", "lock hold by current process")
@@ -366,7 +369,7 @@ class DiskSpillStore:
 
     def put(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """See `SpillStore`."""
-        for some in cut(entries, row_size, CHUNK_BYTES):
+        for some in cut(entries, lambda row: row_size(row) + _OBJECTS_BYTES, CHUNK_BYTES):
             self._database.write(some)
 
     def drop(self) -> None:

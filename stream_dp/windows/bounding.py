@@ -14,13 +14,13 @@ a user adds to one says nothing about the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from stream_dp.windows.count_rows import UNLISTED, JournalRow
 from stream_dp.windows.events import Column
-from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.open_windows import CODE_BYTES, OpenWindow, code_of
 from stream_dp.windows.participation import REFUSED, Enters, Participation, everybody
 from stream_dp.windows.shapes.shape import Shape
 from stream_dp.windows.views import CountedView
@@ -54,8 +54,8 @@ class Admission(NamedTuple):
     watermarks: Sequence[tuple[int, int]] = ()
     """(offset, time) in order: behind that offset the clock shows at least that time. The order of the log alone
     decides what is late, not what one fetch happens to bring together."""
-    misplaced: Callable[[bytes], bool] | None = None
-    """Tells whether a user stands in a partition that is not theirs; None to trust the producers."""
+    misplaced: Container[bytes] = ()
+    """Users in a partition that is not theirs."""
     participation: Participation | None = None
     """Who may enter a window; None: everybody."""
     is_oldest: bool = True
@@ -99,7 +99,7 @@ def _together(found: Sequence[Bounded], offsets: Sequence[int]) -> Bounded:
     )
 
 
-def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
+def _bound_tiling(
     tiling: tuple[int, Shape],
     view: CountedView,
     windows: dict[int, OpenWindow],
@@ -113,7 +113,7 @@ def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
     """
     clock_ms, now_ms, open_from_ms, watermarks, misplaced, participation, is_oldest = admission
     number, shape = tiling
-    limit, grace, ends, domain = view.items_per_user, view.grace_ms, view.ends(shape), view.domain
+    limit, grace, ends, domain = CODE_BYTES * view.items_per_user, view.grace_ms, view.ends(shape), view.domain
     latest = now_ms + view.max_ahead_ms if ends is None else min(now_ms + view.max_ahead_ms, ends - 1)
     first = shape.first_from(max(open_from_ms, view.first_ms))
     closed_before = max(first, shape.first_open(clock_ms - grace))
@@ -122,8 +122,8 @@ def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
     mark_at, mark_ms = next(marks)
     low, since, until, row = 0, 0, 0, JournalRow(0, [], [])
     enters: Enters = everybody
-    accepted, alone, tallies = OpenWindow().tables
-    held_by, own_of, add_user, add_item = accepted.get, alone.get, row.users.append, row.items.append
+    accepted, codes = OpenWindow().tables
+    held_by, own_of, add_user, add_item = accepted.get, codes.get, row.users.append, row.items.append
     for name, offset, user, time, item in zip(names, *contributions, strict=True):
         while mark_at < offset:
             clock_ms = max(clock_ms, min(mark_ms, now_ms))
@@ -138,16 +138,16 @@ def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
                 continue
             low = shape.start_of(time)
             since, until = max(low, closed_before), min(shape.end(low), latest + 1)
-            accepted, alone, tallies = windows.setdefault(view.bounded_in(low), OpenWindow()).tables
+            accepted, codes = windows.setdefault(view.bounded_in(low), OpenWindow()).tables
             row = out.added.setdefault(low, JournalRow(0, [], []))
-            held_by, own_of, add_user, add_item = accepted.get, alone.get, row.users.append, row.items.append
+            held_by, own_of, add_user, add_item = accepted.get, codes.get, row.users.append, row.items.append
             enters = everybody if participation is None else participation.enters(low, number)
         held, own, reason = held_by(user), own_of(item), ""
         if own is None and domain is not None and item not in domain:
             reason = UNLISTED
         elif held is not None:
-            reason = "duplicate" if own is not None and own[0] in held else "clipped" if len(held) >= limit else ""
-        elif misplaced is not None and misplaced(user):
+            reason = "duplicate" if own is not None and own in held else "clipped" if len(held) >= limit else ""
+        elif user in misplaced:
             reason = "wrong_partition"
         elif enters is not everybody and not enters(user, time):
             reason = REFUSED
@@ -155,10 +155,8 @@ def _bound_tiling(  # noqa: PLR0915 - one loop, over all events
             out.refused.append((name, reason))
             continue
         if own is None:
-            own = alone[item] = (len(tallies),)
-            tallies.append(0)
+            own = codes[item] = code_of(len(codes))
         accepted[user] = own if held is None else held + own
-        tallies[own[0]] += 1
         add_user(user)
         add_item(item)
     clock_ms = max([clock_ms, *(min(time, now_ms) for _, time in watermarks)])

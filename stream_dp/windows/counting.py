@@ -11,7 +11,7 @@ in the source when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat, zip_longest
 
@@ -59,13 +59,16 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 
 Row = tuple[bytes, bytes | None]
 
+LARGE_BYTES = 16 << 20
+"""Of an open window in memory: a larger one may take some 50 ms to count when it closes."""
+
 _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
 """Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 
 
-def fresh_records(records: Sequence[Record], offset: int) -> Generator[Effect, None, list[Record]]:
+def fresh_records(records: Sequence[Record], offset: int) -> Generator[Effect, None, Sequence[Record]]:
     """Return the records behind an offset; those up to it are read again."""
-    fresh = [record for record in records if record.offset > offset]
+    fresh = records if records[0].offset > offset else [record for record in records if record.offset > offset]
     yield Increment("events_consumed", len(records))
     if len(fresh) < len(records):
         yield Increment("events_replayed", len(records) - len(fresh))
@@ -86,11 +89,12 @@ class CountedPartition:
     partition: int
     partitioner: Partitioner | None = None
 
-    @property
-    def misplaced(self) -> Callable[[bytes], bool] | None:
-        """Tells whether a user stands in a partition that is not theirs."""
-        place = self.partitioner
-        return None if place is None else lambda user: place(user) != self.partition
+    def misplaced(self, users: Iterable[bytes]) -> Container[bytes]:
+        """Return those of some users that stand in a partition that is not theirs."""
+        if self.partitioner is None:
+            return ()
+        asked = list(set(users))
+        return {user for user, at in zip(asked, self.partitioner(asked), strict=True) if at != self.partition}
 
 
 class PartitionCounter:
@@ -130,7 +134,7 @@ class PartitionCounter:
         self._decoder_of = decoder
         self._outlet = outlet
         self._dead_letters = dead_letters
-        self._misplaced = counted.misplaced
+        self._counted = counted
         self._views = [ViewState(view, ViewMark.new(view, view.first_ms, 0)) for view in views]
         self._marker = Marker(views={state.view.name: state.mark for state in self._views})
         self.held: Mapping[str, int] = {}
@@ -153,12 +157,12 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if the next chunk may need a window or users on disk, or close a window whose users are looked at."""
+        """True if the next chunk may need a window or users on disk, or close a large window."""
         if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
         windows = (window for state in self._views for window in state.windows.values())
-        half = self._memory.most_bytes // 2
-        return any(window.spill_store is not None or window.memory_bytes > half for window in windows)
+        large = min(LARGE_BYTES, self._memory.most_bytes // 2)
+        return any(window.spill_store is not None or window.memory_bytes > large for window in windows)
 
     def load(self, rows: Rows) -> Step:
         """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
@@ -269,6 +273,7 @@ class PartitionCounter:
         """
         refused = [(offset, reason, "") for offset, reason in decoded.refused]
         changed: list[Row] = []
+        misplaced = self._counted.misplaced(decoded.users)
         for column, state in enumerate(self._counting):
             clock = self._clock(state, partition)
             self._take_out(state, decoded, column)
@@ -279,7 +284,7 @@ class PartitionCounter:
                 now_ms,
                 state.mark.open_from_ms,
                 marks,
-                self._misplaced,
+                misplaced,
                 is_oldest=is_oldest,
                 participation=state.participation,
             )

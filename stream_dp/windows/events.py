@@ -115,7 +115,8 @@ _SURELY_FITS = MAX_ITEM_BYTES // 4
 
 TimeUnit = Literal["ms", "s", "iso"]
 ValueFormat = Literal["json", "avro"]
-Partitioner = Callable[[bytes], int]
+Partitioner = Callable[[Sequence[bytes]], Sequence[int]]
+"""From users to their partitions."""
 Read = Callable[[bytes], Mapping[str, Any]]
 """From a value to its fields.
 

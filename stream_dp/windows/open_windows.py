@@ -1,7 +1,7 @@
 """Open windows in memory, which spill to disk when they grow too large.
 
-A window's journal in the table is the truth. In memory stands its sum; of a window that has outgrown the bound, a spill
-store on disk knows who has which items, and its counts are worked out from the journal when it closes. Either way the
+A window's journal in the table is the truth. In memory stands who has which items; of a window that has outgrown the
+bound, a spill store on disk knows it, and its counts are worked out from the journal when it closes. Either way the
 same contributions are accepted: nothing is ever refused for want of memory. Whether one is kept depends on what the
 same user added before and on nobody else, however many there are. So one user still adds at most `items_per_user` items
 to a window and changes nobody else's contributions, and the sensitivity is the same as without a bound
@@ -17,17 +17,23 @@ from itertools import islice
 from sys import getsizeof
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stream_dp.windows.count_rows import JournalRow, SourcePartitionClock, ViewMark
 from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.participation import Participation
 from stream_dp.windows.views import CountedView
 
-USER_BYTES, CONTRIBUTION_BYTES, ITEM_BYTES = 176, 8, 320
-"""Bytes in memory of a user, of a contribution and of a distinct item, from above, beside their text."""
+CODE_BYTES = 4
+USER_BYTES, ITEM_BYTES = 176, 200
+"""Bytes in memory of a user and of a distinct item, from above, beside their text; a contribution takes a code more."""
 
 _USER, _PAIR = b"u", b"p"
-_ANOTHER = -1
+_ANOTHER = b"\xff\x7f\x7f\x7f"
 """Stands for an item that a user has and that is not asked for: it has no number."""
+_BYTES_AT_ONCE = 1 << 20
+"""Of codes that are counted together."""
 
 
 class SpillStore(Protocol):
@@ -56,44 +62,55 @@ class WindowMemory:
     spill_stores: Callable[[], SpillStore]
 
 
+def code_of(number: int) -> bytes:
+    """The number of an item, below 2^28, as bytes: 7 bits in each, and the first of them marked.
+
+    So a code that stands somewhere in a row of codes is one of them.
+    """
+    return bytes((0x80 | number >> 21, number >> 14 & 0x7F, number >> 7 & 0x7F, number & 0x7F))
+
+
+def _numbers_of(codes: bytes) -> NDArray[np.int64]:
+    """Return the numbers of a row of codes."""
+    packed = np.frombuffer(codes, ">u4").astype(np.int64)
+    return packed >> 3 & 0x7F << 21 | packed >> 2 & 0x7F << 14 | packed >> 1 & 0x7F << 7 | packed & 0x7F
+
+
 @dataclass(slots=True)
 class OpenWindow:
-    """Who has which items in a window, and how many have each.
+    """Who has which items in a window.
 
-    Items are numbered in the order in which they were first accepted, and a user has a tuple of numbers. That of a
-    user with a single item belongs to the item: all such users share it. The journal's order is the order of
-    acceptance, so a window that is read back from it is the same in every respect.
+    Items are numbered in the order in which they were first accepted, and a user has the codes of their numbers, one
+    behind the other. That of a user with a single item belongs to the item: all such users share it. The journal's
+    order is the order of acceptance, so a window that is read back from it is the same in every respect.
 
     A window in a spill store holds nothing between two chunks. Before one it takes out what the chunk asks about.
     """
 
-    accepted: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    alone: dict[str, tuple[int]] = field(default_factory=dict)
-    """By item, what a user has who has nothing else; in the order of the numbers."""
-    tallies: list[int] = field(default_factory=list)
-    """By number, how many users have the item."""
+    accepted: dict[bytes, bytes] = field(default_factory=dict)
+    codes: dict[str, bytes] = field(default_factory=dict)
+    """By item, in the order of the numbers."""
     memory_bytes: int = 0
     """Bytes in memory of users and items, estimated from above; 0 in a spill store."""
     spill_store: SpillStore | None = None
     _weighed: tuple[int, int] = (0, 0)
 
     @property
-    def tables(self) -> tuple[dict[bytes, tuple[int, ...]], dict[str, tuple[int]], list[int]]:
-        """Mappings that change with every contribution, for a loop over many: `accepted`, `alone` and `tallies`."""
-        return self.accepted, self.alone, self.tallies
+    def tables(self) -> tuple[dict[bytes, bytes], dict[str, bytes]]:
+        """Mappings that change with every contribution, for a loop over many: `accepted` and `codes`."""
+        return self.accepted, self.codes
 
     def add(self, row: JournalRow) -> None:
-        """Take a stored journal row into the sum."""
+        """Take a stored journal row into what is held."""
         self.take_out(zip(row.users, row.items, strict=True))
-        accepted, alone, tallies = self.tables
+        accepted, codes = self.tables
+        held_by, own_of = accepted.get, codes.get
         for user, item in zip(row.users, row.items, strict=True):
-            own = alone.get(item)
+            own = own_of(item)
             if own is None:
-                own = alone[item] = (len(tallies),)
-                tallies.append(0)
-            held = accepted.get(user)
+                own = codes[item] = code_of(len(codes))
+            held = held_by(user)
             accepted[user] = own if held is None else held + own
-            tallies[own[0]] += 1
 
     def counts(self, weights: Sequence[int] = ()) -> Iterator[tuple[str, int]]:
         """Items and how many users have them, in the order in which they were first accepted; not in a spill store.
@@ -101,17 +118,22 @@ class OpenWindow:
         Args:
             weights: what a user with 1, 2, ... items counts for each of them; empty: 1.
         """
-        tallies = [0] * len(self.tallies) if weights else self.tallies
-        for numbers in self.accepted.values() if weights else ():
-            weight = weights[len(numbers) - 1]
-            for number in numbers:
-                tallies[number] += weight
-        return zip(self.alone, tallies, strict=True)
+        totals, at = np.zeros(len(self.codes), np.int64), 0
+        lengths, users = np.fromiter(map(len, self.accepted.values()), np.int64), iter(self.accepted.values())
+        for number in np.bincount(np.cumsum(lengths) // _BYTES_AT_ONCE).tolist():
+            numbers = _numbers_of(b"".join(islice(users, number)))
+            if weights:
+                degrees = lengths[at : at + number] // CODE_BYTES
+                np.add.at(totals, numbers, np.repeat(np.array(weights, np.int64)[degrees - 1], degrees))
+            else:
+                totals += np.bincount(numbers, minlength=len(totals))
+            at += number
+        return zip(self.codes, totals.tolist(), strict=True)
 
     def held(self, users: Sequence[bytes]) -> list[int]:
         """Return how many items each of some users has."""
         if self.spill_store is None:
-            return [len(self.accepted[user]) for user in users]
+            return [len(self.accepted[user]) // CODE_BYTES for user in users]
         return [int.from_bytes(count or b"") for count in self.spill_store.get([_USER + user for user in users])]
 
     def by_degree(self, journal: Iterable[JournalRow]) -> Mapping[int, int]:
@@ -121,7 +143,7 @@ class OpenWindow:
             journal: the rows of the window; read if it is in a spill store.
         """
         if self.spill_store is None:
-            return Counter(map(len, self.accepted.values()))
+            return {length // CODE_BYTES: users for length, users in Counter(map(len, self.accepted.values())).items()}
         found = Counter(degree for row in journal for degree in self.held(row.users))
         return {degree: times // degree for degree, times in found.items()}  # each of a user's items says it once
 
@@ -137,17 +159,15 @@ class OpenWindow:
         if self.spill_store is not None:
             self._put_away(self.spill_store, (pair for row in rows for pair in zip(row.users, row.items, strict=True)))
             return
-        users, items = self._weighed
-        self._weighed = len(self.accepted), len(self.alone)
-        self.memory_bytes += CONTRIBUTION_BYTES * sum(len(row.users) for row in rows)
-        for new in islice(reversed(self.accepted), len(self.accepted) - users):
-            self.memory_bytes += USER_BYTES + getsizeof(new)
-        for item in islice(reversed(self.alone), len(self.alone) - items):
-            self.memory_bytes += ITEM_BYTES + getsizeof(item)
+        users, items = len(self.accepted) - self._weighed[0], len(self.codes) - self._weighed[1]
+        self._weighed = len(self.accepted), len(self.codes)
+        self.memory_bytes += CODE_BYTES * sum(len(row.users) for row in rows) + USER_BYTES * users + ITEM_BYTES * items
+        self.memory_bytes += sum(map(getsizeof, islice(reversed(self.accepted), users)))
+        self.memory_bytes += sum(map(getsizeof, islice(reversed(self.codes), items)))
         if self.memory_bytes > memory.most_bytes:
-            names = list(self.alone)
+            names = list(self.codes)
             self.spill_store = memory.spill_stores()
-            everything = ((user, names[n]) for user, numbers in self.accepted.items() for n in numbers)
+            everything = ((user, names[n]) for user, held in self.accepted.items() for n in _numbers_of(held).tolist())
             self._put_away(self.spill_store, everything)
 
     def take_out(self, contributions: Iterable[tuple[bytes, str]]) -> None:
@@ -156,32 +176,27 @@ class OpenWindow:
             return
         pairs = list(dict.fromkeys(contributions))
         users = list(dict.fromkeys(user for user, _ in pairs))
-        held: dict[bytes, list[int]] = {}
+        held: dict[bytes, bytes] = {}
         for (user, item), found in zip(pairs, self.spill_store.get([_pair(*pair) for pair in pairs]), strict=True):
             if found is not None:
-                own = self.alone.get(item)
-                if own is None:
-                    own = self.alone[item] = (len(self.tallies),)
-                    self.tallies.append(0)
-                held.setdefault(user, []).append(own[0])
+                own = self.codes.setdefault(item, code_of(len(self.codes)))
+                held[user] = held.get(user, b"") + own
         for user, count in zip(users, self.spill_store.get([_USER + user for user in users]), strict=True):
             if count is not None:
-                known = held.get(user, [])
-                self.accepted[user] = (*known, *[_ANOTHER] * (int.from_bytes(count) - len(known)))
+                known = held.get(user, b"")
+                self.accepted[user] = known + _ANOTHER * (int.from_bytes(count) - len(known) // CODE_BYTES)
 
     def _put_away(self, spill_store: SpillStore, contributions: Iterable[tuple[bytes, str]]) -> None:
-        """Put contributions that were accepted into the spill store, and what their users have now; hold nothing."""
-        changed: set[bytes] = set()
+        """Put contributions that were accepted into the spill store, and what users have now; hold nothing."""
 
         def entries() -> Iterator[tuple[bytes, bytes]]:
             for user, item in contributions:
-                changed.add(user)
                 yield _pair(user, item), b""
-            for user in changed:
-                yield _USER + user, len(self.accepted[user]).to_bytes(2)
+            for user, held in self.accepted.items():
+                yield _USER + user, (len(held) // CODE_BYTES).to_bytes(2)
 
         spill_store.put(entries())
-        self.accepted, self.alone, self.tallies = {}, {}, []
+        self.accepted, self.codes = {}, {}
         self.memory_bytes = 0
 
     def drop(self) -> None:

@@ -79,7 +79,7 @@ class UserPartitions:
 
     Attributes:
         number: how many there are.
-        place: the partition of a user.
+        place: the partitions of users.
     """
 
     number: int
@@ -221,9 +221,8 @@ class Rekeyer:
         self, events: Sequence[tuple[bytes, Record]], watermarks: Sequence[tuple[int, int]], now_ms: int
     ) -> Iterator[Message]:
         found: defaultdict[int, list[RekeyedEvent | tuple[int, int]]] = defaultdict(list)
-        for key, record in events:
-            entry = RekeyedEvent(record.offset, record.timestamp, key, record.value or b"")
-            found[self._users.place(key)].append(entry)
+        for (key, record), to in zip(events, self._users.place([key for key, _ in events]), strict=True):
+            found[to].append(RekeyedEvent(record.offset, record.timestamp, key, record.value or b""))
         for to in range(self._users.number) if watermarks else ():
             found[to] = sorted([*found[to], *watermarks], key=_offset)
         for to, entries in sorted(found.items()):

@@ -1,9 +1,9 @@
 """What a restart costs, on a real local broker: `python -m tests.bench.recovery`.
 
-One worker, four partitions. An open window is filled with contributions; the worker is ended with SIGTERM and started
-again, once on its folder and once on an empty one. Timed is the way from the start of the process to the first event of
-each partition that is counted. What a restart takes when nothing is stored is taken off before contributions per second
-are worked out. Memory is the resident set of the process above that of a worker that has counted nothing.
+One worker, four partitions. An open window is filled with contributions; the worker is killed and started again, once on
+its folder and once on an empty one. Timed is the way from the start of the process to the first event of each partition
+that is counted. What a restart takes when nothing is stored is taken off before contributions per second are worked out.
+Memory is the resident set of the process above that of a worker that has counted nothing.
 
 Only what the tests share is used, so the file runs on another checkout as well, copied out of this one:
 
@@ -19,10 +19,12 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,7 +39,7 @@ from tests.support.views import start_of
 
 PARTITIONS = 4
 ITEMS_PER_USER = 10
-VOCABULARY = 100_000
+VOCABULARY = 10_000
 """Items of the open window: popular enough that its counts are small beside its contributions."""
 AT_ONCE = 100_000
 """Events that are published before the broker is waited for."""
@@ -158,6 +160,11 @@ class Bench:
         _say(f"{what}: {took:.1f} s, {self.memory():.0f} MB")
         return took
 
+    def cpu(self) -> float:
+        """CPU seconds of the worker since its start."""
+        user, system = Path(f"/proc/{self.worker.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def memory(self, field: str = "VmRSS") -> float:
         """Memory of the worker, MB."""
         lines = Path(f"/proc/{self.worker.pid}/status").read_text().splitlines()
@@ -182,16 +189,25 @@ async def recovery(address: str, folder: Path, contributions: int) -> dict[str, 
         await one.restart("the first start, which creates topics", "first")
         one.worker.terminate(60)
         nothing_s = await one.restart("restart with nothing stored", "nothing")
+        nothing_cpu_s = one.cpu()
         await asyncio.sleep(3)
         empty = one.memory()
-        start, users = one.start_ms, -(-contributions // ITEMS_PER_USER)
+        half = contributions // 2
+        users = -(-half // ITEMS_PER_USER)
         events = (
-            Event(f"u{at % users}", f"/page/{(at % users * 31 + at // users * 7919) % VOCABULARY}", start + at % 60_000)
-            for at in range(contributions)
+            Event(
+                f"u{at % users + users * (at >= half)}",
+                f"/page/{(at % users * 31 + at // users * 7919) % VOCABULARY}",
+                one.start_ms + at % 60_000,
+            )
+            for at in range(2 * half)
         )
         begun = time.perf_counter()
-        await one.feed(events)
-        await one.until_counted("counting")
+        memory = [empty]
+        for _ in range(2):
+            await one.feed(islice(events, half))
+            await one.until_counted("counting")
+            memory.append(one.memory())
         counting_s = time.perf_counter() - begun
         await asyncio.sleep(3)
         before = one.memory()
@@ -200,17 +216,22 @@ async def recovery(address: str, folder: Path, contributions: int) -> dict[str, 
             "contributions": contributions,
             "published and counted, contributions/s": contributions / counting_s,
             "restart to first event counted, nothing stored, s": nothing_s,
+            "the same, CPU s": nothing_cpu_s,
             "memory before, bytes a contribution": 1e6 * (before - empty) / contributions,
+            "of the second half alone, whose users are others": 1e6 * (memory[2] - memory[1]) / half,
         }
         for words, fresh in (("same folder", False), ("empty folder", True)):
-            one.worker.terminate(60)
+            one.worker.signal(signal.SIGKILL)
+            one.worker.wait()
             if fresh:
                 shutil.rmtree(one.worker.data_dir)
             took = await one.restart(f"restart, {words}", f"knock/{words}")
+            cpu_s = one.cpu()
             await asyncio.sleep(3)
             after = one.memory()
             found |= {
                 f"restart to first event counted, {words}, s": took,
+                f"the same, {words}, CPU s": cpu_s,
                 f"recovery, {words}, contributions/s": contributions / max(0.001, took - nothing_s),
                 f"memory after, {words}, bytes a contribution": 1e6 * (after - empty) / contributions,
                 f"memory after to before, {words}, whole process": after / before,

@@ -20,7 +20,7 @@ from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import CountedPartition, PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import decode, encode, text
-from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat
+from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat, Partitioner
 from stream_dp.windows.merging import Partial
 from stream_dp.windows.open_windows import SpillStore, WindowMemory
 from stream_dp.windows.shapes.hopping import Hopping
@@ -88,7 +88,7 @@ def counter(
     form: EventFormat | None = None,
     partition: int = 0,
     source: str = "visits",
-    partitioner: Callable[[bytes], int] | None = None,
+    partitioner: Partitioner | None = None,
     configured: Collection[str] = (),
     memory: int = 1 << 30,
     spill_stores: Callable[[], SpillStore] | None = None,
@@ -409,6 +409,6 @@ class Oracle:
         return Counter((*place, "+".join(names)) for place, names in noted.items())
 
 
-def by_crc32(partitions: int) -> Callable[[bytes], int]:
+def by_crc32(partitions: int) -> Partitioner:
     """A partitioner."""
-    return lambda key: crc32(key) % partitions
+    return lambda keys: [crc32(key) % partitions for key in keys]

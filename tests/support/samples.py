@@ -32,8 +32,8 @@ def sample_of(
     for number, (at, written) in enumerate(acts):
         user = f"u{number}"
         value = json.dumps({"tailnum": user, "dest": "ORD", "time_hour": at}).encode()
-        log = found[place(user.encode())]
-        log.append(LogRecord("flights", place(user.encode()), len(log), user.encode(), value, written))
+        (own,) = place([user.encode()])
+        found[own].append(LogRecord("flights", own, len(found[own]), user.encode(), value, written))
         for time, behind in marks:
             if behind == number:
                 for partition in range(source.partitions):

@@ -280,7 +280,11 @@ def fitting(places: Mapping[bytes, set[int]], partitioners: Mapping[str, Partiti
         places: by user, the partitions that have records of them.
         partitioners: by name.
     """
-    return {name: sum(found == {place(user)} for user, found in places.items()) for name, place in partitioners.items()}
+    users = list(places)
+    return {
+        name: sum(places[user] == {at} for user, at in zip(users, place(users), strict=True))
+        for name, place in partitioners.items()
+    }
 
 
 def fits(users: int, all_users: int) -> bool:

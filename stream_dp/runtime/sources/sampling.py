@@ -197,7 +197,6 @@ def count_sample(
         schemas: how its values are read, if they are in Avro.
     """
     form = event_format(source, views)
-    place = user_partitioner(source)
     trial = Trial(sample, schemas)
     seconds = list(_seconds(sample, _reader(source, views, schemas), now_ms))
     written = {(at, record.offset): record.timestamp for at, records in sample.records.items() for record in records}
@@ -209,11 +208,12 @@ def count_sample(
             trial.reached_ms = max(time, trial.reached_ms or time)
         for offset, reason in decoded.refused:
             trial.refused[reason].append((partition, offset))
+        misplaced = CountedPartition(source.name, partition, user_partitioner(source)).misplaced(decoded.users)
         for offset, user, time in zip(decoded.offsets, decoded.users, decoded.times, strict=True):
             trial.places[user].add(partition)
             events.append((partition, offset))
             times.append((time, written[partition, offset]))
-            if place is not None and place(user) != partition:
+            if user in misplaced:
                 trial.misplaced.append((partition, offset))
     trial.lags_ms = sorted(at - time for time, at in times)
     trial.unit, mistimed = other_unit(form, times)
@@ -285,7 +285,7 @@ def _taken(
                 now_ms if at_once else behind_ms,
                 counted.first_ms,
                 decoded.watermarks if counted.clock == "event" else (),
-                CountedPartition(source.name, partition, user_partitioner(source)).misplaced,
+                CountedPartition(source.name, partition, user_partitioner(source)).misplaced(decoded.users),
                 participation,
             ),
         )
@@ -295,6 +295,5 @@ def _taken(
             refused[reason].append((partition, offset))
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for start, window in (one for opened in windows.values() for one in opened.items()):
-        for item, (number,) in window.alone.items():
-            counts[start][item] += window.tallies[number]
+        counts[start].update(dict(window.counts()))
     return Taken(accepted, dict(refused), [[*users.values()] for users in counts.values()])

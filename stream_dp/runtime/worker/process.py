@@ -42,9 +42,9 @@ from stream_dp.windows.durations import format_duration
 log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
-COLLECTING = 50_000, 20, 20
-"""New objects, and collections of younger ones, between two looks for garbage: what counting makes is none, and what it
-keeps is looked through each time (`gc.set_threshold`)."""
+COLLECTING = 200_000, 20, 20
+"""New objects, and collections of younger ones, between two looks for garbage (`gc.set_threshold`). Counting makes none,
+and each record that waits to be counted is two objects to look through: a look is to be rarer than these are many."""
 STOP_SECONDS = 30.0
 """Time that a worker may take to stop that is not a process of its own."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from zlib import crc32
@@ -20,6 +20,7 @@ from stream_dp.runtime.factory import partitioner
 from stream_dp.runtime.kafka.control_topic import post
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import plan_from
+from stream_dp.windows.events import Partitioner
 from tests.support.visits import configuration
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -47,10 +48,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     return made
 
 
-Place = Callable[[bytes], int]
-
-
-def fill(log: MemoryLog, file: Path, fields: Mapping[str, object] | None = None, place: Place | None = None) -> None:
+def fill(
+    log: MemoryLog, file: Path, fields: Mapping[str, object] | None = None, place: Partitioner | None = None
+) -> None:
     """An event of each of some users, just now."""
     (view,) = plan_from(file.read_text(), file.parent / "plan").views.values()
     place = place or partitioner(view.source)
@@ -59,7 +59,7 @@ def fill(log: MemoryLog, file: Path, fields: Mapping[str, object] | None = None,
         key = f"zelda{number}".encode()
         event = {"user": key.decode(), "page": f"/cellar-door/{number % 3}", "at": wall_clock_ms(), **(fields or {})}
         value = json.dumps({name: value for name, value in event.items() if value is not None}).encode()
-        log.append("site.visits", place(key), key, value)
+        log.append("site.visits", place([key])[0], key, value)
 
 
 def run(file: Path, *options: str) -> Result:
@@ -86,7 +86,7 @@ def test_a_sample_that_is_right_is_told_in_numbers_and_warns_of_nothing(file: Pa
 
 
 def test_faults_are_warnings_with_numbers_and_remedies(file: Path, log: MemoryLog) -> None:
-    fill(log, file, place=lambda key: crc32(key) % 3)
+    fill(log, file, place=lambda keys: [crc32(key) % 3 for key in keys])
     log.append("site.visits", 0, None, b"{}")
     result = run(file, "--sample", "--strict")
     assert result.exit_code == 3
@@ -137,7 +137,7 @@ def test_a_key_that_another_field_repeats_names_that_field(file: Path, log: Memo
     for number in range(40):
         key = f"zelda{number}".encode()
         value = {"user": number, "account": key.decode(), "page": "/", "at": wall_clock_ms()}
-        log.append("site.visits", place(key), key, json.dumps(value).encode())
+        log.append("site.visits", place([key])[0], key, json.dumps(value).encode())
     assert "their key is field 'account'; set sources.visits.user: account" in run(file, "--sample").stdout
 
 
@@ -168,7 +168,7 @@ def test_a_bound_that_leaves_out_much_is_weighed_on_the_sample(file: Path, log: 
     for number in range(600):
         user = b"zelda%d" % (number // 20)
         value = {"user": user.decode(), "page": f"/cellar-door/{number % 20}", "at": wall_clock_ms()}
-        log.append("site.visits", place(user), user, json.dumps(value).encode())
+        log.append("site.visits", place([user])[0], user, json.dumps(value).encode())
     said = " ".join(run(file, "--sample").stdout.split())
     assert "With items_per_user: 2, 90 % of the contributions are dropped. " in said
     assert "With items_per_user: 16, 20 % of the contributions are dropped. " in said

@@ -154,7 +154,9 @@ def test_the_timestamp_of_a_record_has_no_unit_to_be_wrong_in() -> None:
 
 def test_a_partitioner_fits_whose_users_stand_where_it_puts_them_and_nowhere_else() -> None:
     places = {b"u%d" % n: {crc32(b"u%d" % n) % 4} for n in range(100)}
-    found = fitting(places, {"crc32": lambda user: crc32(user) % 4, "first": lambda _: 0})
+    found = fitting(
+        places, {"crc32": lambda users: [crc32(user) % 4 for user in users], "first": lambda users: [0] * len(users)}
+    )
     assert found["crc32"] == 100
     assert found["first"] < 40
     assert fits(100, 100)
@@ -162,4 +164,4 @@ def test_a_partitioner_fits_whose_users_stand_where_it_puts_them_and_nowhere_els
     assert not fits(94, 100)
     assert not fits(LEAST_USERS - 1, LEAST_USERS - 1)
     twice = {user: {0, 1, 2, 3} for user in places}
-    assert fitting(twice, {"crc32": lambda user: crc32(user) % 4}) == {"crc32": 0}
+    assert fitting(twice, {"crc32": lambda users: [crc32(user) % 4 for user in users]}) == {"crc32": 0}

@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiokafka.partitioner
 import pytest
 import rocksdict
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stream_dp.config.plan import Plan
 from stream_dp.records.codec import decode_entry, encode
@@ -18,14 +21,17 @@ from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import VIEW
 from stream_dp.runtime.embedded import LogRecord
 from stream_dp.runtime.factory import Factory, partitioner, unknown_before
+from stream_dp.runtime.kafka.partitioners import murmur2
 from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.runtime.settled import Settled
 from stream_dp.testing import Event, Script, SourceWriter, Watermark, keyed_entropy, plan_from
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import after, decode, text
+from tests.support.chosen import examples
 from tests.support.machine import Machine
 from tests.support.oracle import expected_records
+from tests.support.phases import PHASES
 from tests.support.releasing import is_about_view
 from tests.support.releasing import plan as plan_of_the_shop
 from tests.support.running import running
@@ -157,18 +163,23 @@ def test_parts_hand_on_from_an_event_to_a_release(visits: Callable[..., str], tm
 def test_partitioner_places_users_as_producers_do(plan: Plan) -> None:
     """Recorded: the murmur2 hashes of Kafka's own tests (`UtilsTest.testMurmur2`), and zlib's CRC-32."""
     source = replace(next(iter(sources_of(plan).values())), partitions=1_000_003)
-    murmur2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    recorded = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
 
     java = partitioner(replace(source, partitioner="murmur2"))
     librdkafka = partitioner(replace(source, partitioner="crc32"))
 
     assert java is not None
     assert librdkafka is not None
-    assert {key: java(key) for key in murmur2} == {
-        key: (value & 0x7FFFFFFF) % 1_000_003 for key, value in murmur2.items()
-    }
-    assert librdkafka(b"123456789") == 0xCBF43926 % 1_000_003
+    expected = [(value & 0x7FFFFFFF) % 1_000_003 for value in recorded.values()]
+    assert java(list(recorded)) == expected
+    assert java(list(recorded) * 5) == expected * 5
+    assert librdkafka([b"123456789"]) == [0xCBF43926 % 1_000_003]
     assert partitioner(replace(source, partitioner="unchecked")) is None
+
+
+@examples(60, 300, given(st.lists(st.binary(max_size=40), min_size=1, max_size=30)), derandomize=True, phases=PHASES)
+def test_many_keys_are_hashed_as_the_client_hashes_one(keys: list[bytes]) -> None:
+    assert murmur2(keys).tolist() == list(map(aiokafka.partitioner.murmur2, keys))
 
 
 def test_of_a_window_that_is_told_of_at_every_pane_none_goes_on_behind_lost_counts() -> None:

@@ -72,8 +72,11 @@ ONE = "their users are not in the partitions that partitioner murmur2 gives them
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (lambda user: crc32(user) % 4, f"{ONE}, but in those of crc32; set partitioner: crc32"),
-        (lambda user: len(user) % 4, f"{ONE}, and neither murmur2 nor crc32 fits; let the producers use one of them"),
+        (lambda users: [crc32(user) % 4 for user in users], f"{ONE}, but in those of crc32; set partitioner: crc32"),
+        (
+            lambda users: [len(user) % 4 for user in users],
+            f"{ONE}, and neither murmur2 nor crc32 fits; let the producers use one of them",
+        ),
     ],
 )
 def test_a_partitioner_that_does_not_fit_is_told_with_the_one_that_does(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
+from sys import getsizeof
 
 import pytest
 import rocksdict
 
 from stream_dp.runtime.storage import DiskSpillStore, DiskSpillStores
+from stream_dp.windows.encoding import CHUNK_BYTES
 
 CACHE = rocksdict.Cache(1 << 20)
 
@@ -23,6 +26,19 @@ def test_a_spill_store_gives_back_what_was_put_last_and_none_for_the_rest(folder
     spill_store.put([(b"7", b"\x00"), (b"\xff\x00", b"x")])
     assert spill_store.get([b"7", b"8", b"1000", b"\xff\x00", b""]) == [b"\x00", b"", None, b"x", None]
     assert spill_store.get([]) == []
+
+
+def test_short_rows_are_stored_a_few_megabytes_of_objects_at_a_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is far larger in memory than its text: a window that is put away must not take twice its memory."""
+    spill_store, at_once = DiskSpillStores(folder, CACHE)(), list[int]()
+    monkeypatch.setattr(
+        spill_store._database, "write", lambda rows: at_once.append(sum(map(getsizeof, chain.from_iterable(rows))))
+    )
+    spill_store.put((b"%d" % number, b"") for number in range(100_000))
+    assert len(at_once) > 1
+    assert max(at_once) < CHUNK_BYTES
 
 
 def filled(spill_stores: DiskSpillStores) -> DiskSpillStore:

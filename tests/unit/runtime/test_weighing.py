@@ -29,7 +29,7 @@ def said(plan: Plan, view: ViewPlan, users: int, items: int) -> str:
     for number in range(users * items):
         user = b"u%d" % (number // items)
         value = {"tailnum": user.decode(), "dest": f"D{number % items}", "time_hour": EVENT_MS}
-        at = place(user)
+        (at,) = place([user])
         found[at].append(LogRecord("flights", at, len(found[at]), user, json.dumps(value).encode(), EVENT_MS))
     sample = Sample(dict(found), is_cut_short=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +14,7 @@ from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.encoding import decode, encode, text, window_start
 from stream_dp.windows.events import Column, Decoded
-from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.open_windows import CODE_BYTES, OpenWindow, code_of
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView
 from tests.support.counting import Entry, counter, event, handed_on, letters, letters_by_view, view, watermark
@@ -253,7 +253,7 @@ def bounded(
     *,
     clock_ms: int = 0,
     now_ms: int = 100,
-    misplaced: Callable[[bytes], bool] | None = None,
+    misplaced: Container[bytes] = (),
 ) -> tuple[dict[int, tuple[list[bytes], list[str]]], list[tuple[int, str]], int]:
     marks = chunk.watermarks if one.clock == "event" else ()
     out = bound_chunk(one, {}, chunk.columns[0], Admission(clock_ms, now_ms, one.first_ms, marks, misplaced))
@@ -297,7 +297,7 @@ def test_bounds_go_on_from_what_the_window_holds() -> None:
     out = bound_chunk(view(items_per_user=2), {0: window}, chunk.columns[0], Admission(0, 100, 0))
     assert out.refused == [(10, "clipped"), (12, "duplicate")]
     assert dict(window.counts()) == {"a": 2, "b": 1, "c": 1}
-    assert window.accepted == {b"u": (0, 1), b"v": (0, 2)}
+    assert window.accepted == {b"u": code_of(0) + code_of(1), b"v": code_of(0) + code_of(2)}
 
 
 def test_a_window_that_is_read_back_is_the_one_that_was_counted_and_takes_no_more_memory() -> None:
@@ -312,13 +312,13 @@ def test_a_window_that_is_read_back_is_the_one_that_was_counted_and_takes_no_mor
     assert read_back == counted
     assert list(read_back.counts()) == list(counted.counts())
     for window in (counted, read_back):
-        single = [id(items) for items in window.accepted.values() if len(items) == 1]
+        single = [id(held) for held in window.accepted.values() if len(held) == CODE_BYTES]
         assert 0 < len(set(single)) < len(single)
 
 
 def test_a_misplaced_user_adds_nothing_and_no_empty_journal_row() -> None:
     chunk = decoded((0, b"u", "a", 1), (1, b"v", "a", 1), (2, b"u", "b", 11))
-    added, refused, _ = bounded(view(), chunk, misplaced=lambda user: user == b"u")
+    added, refused, _ = bounded(view(), chunk, misplaced={b"u"})
     assert added == {0: ([b"v"], ["a"])}
     assert refused == [(0, "wrong_partition"), (2, "wrong_partition")]
 

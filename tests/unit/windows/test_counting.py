@@ -116,7 +116,7 @@ def scripts(draw: st.DrawFn) -> Script:
 
 
 def misplaced(user: bytes) -> bool:
-    return by_crc32(3)(user) != 0
+    return by_crc32(3)([user]) != [0]
 
 
 def play(script: Script, cuts: list[int]) -> Machine:

@@ -57,7 +57,7 @@ class Outcomes:
     def take(self, offset: int, visit: Visit, now: int) -> None:
         user = visit.user.encode()
         for one in self.oracles:
-            away = by_crc32(PARTITIONS)(user) != 0
+            away = by_crc32(PARTITIONS)([user]) != [0]
             reason = one.take(user, visit.page, visit.time_ms, now, misplaced=away)
             if reason is None:
                 self.counted[one.view.name] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from sys import getsizeof
 
@@ -10,11 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.windows import open_windows
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import bucket_of, format_size, parse_size
-from stream_dp.windows.open_windows import ITEM_BYTES, USER_BYTES, OpenWindow, WindowMemory, tables_of
+from stream_dp.windows.open_windows import (
+    CODE_BYTES,
+    ITEM_BYTES,
+    USER_BYTES,
+    OpenWindow,
+    WindowMemory,
+    code_of,
+    tables_of,
+)
 from stream_dp.windows.shapes.tumbling import Tiling
 from tests.support.chosen import every, examples, ordinarily
 from tests.support.counting import Cabinet, Entry, counter, event, handed_on, view, watermark
@@ -123,7 +133,7 @@ def test_a_window_goes_on_disk_with_the_chunk_that_outgrows_memory_and_holds_not
     assert made == [0, 0, 1, 1]
     assert slow == [False, True, True, True]
     (window,) = one._views[0].windows.values()
-    assert (window.tables, window.memory_bytes) == (({}, {}, []), 0)
+    assert (window.tables, window.memory_bytes) == (({}, {}), 0)
 
     again = counter(view(), memory=A_FEW, spill_stores=cabinet)
     machine.carry_out(again.load(machine))
@@ -156,10 +166,36 @@ def test_the_estimate_covers_what_a_window_takes() -> None:
             row.items.append(f"item {chance.randrange(1000)} {at % 2500}" if at % 5 == 0 else f"item {at // 2500}")
         window.add(row)
         window.settle([row], WindowMemory(1 << 30, Cabinet()))
-    users, numbers = window.accepted, {id(one): one for one in window.accepted.values()}
-    taken = sum(map(getsizeof, [users, window.alone, window.tallies, *users, *window.alone, *numbers.values()]))
-    taken += sum(getsizeof(one) + 28 for one in window.alone.values())
+    users, held = window.accepted, {id(one): one for one in window.accepted.values()}
+    taken = sum(map(getsizeof, [users, window.codes, *users, *window.codes, *window.codes.values(), *held.values()]))
     assert taken < window.memory_bytes < 2 * taken
+
+
+def test_a_code_is_found_among_others_only_where_it_stands() -> None:
+    """Else an item that a user does not have would be refused as one that they have."""
+    some = [*range(300), *(1 << bits for bits in range(9, 28)), (1 << 28) - 1]
+    codes = [code_of(number) for number in some]
+    assert all(len(code) == CODE_BYTES for code in codes)
+    for at, code in enumerate(codes):
+        others = codes[:at] + codes[at + 1 :]
+        assert code not in b"".join(others)
+        assert code in b"".join(codes)
+
+
+def test_items_are_counted_in_blocks_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    window, weights = OpenWindow(), (12, 6, 4)
+    users = {b"%d" % n: [f"i{(n + k * k) % 150}" for k in range(1 + n % 3)] for n in range(400)}
+    pairs = [(user, item) for user, items in users.items() for item in items]
+    window.add(JournalRow(0, [user for user, _ in pairs], [item for _, item in pairs]))
+    plain = Counter(item for _, item in pairs)
+    weighted = Counter[str]()
+    for items in users.values():
+        weighted.update(dict.fromkeys(items, weights[len(items) - 1]))
+    for block in (1, 64, 1000, 1 << 20):
+        monkeypatch.setattr(open_windows, "_BYTES_AT_ONCE", block)
+        assert list(window.counts()) == list(plain.items())
+        assert dict(window.counts(weights)) == weighted
+    assert list(OpenWindow().counts()) == []
 
 
 ITEMS = [f"i{n % 37}" for n in range(100)]

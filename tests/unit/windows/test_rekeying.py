@@ -60,7 +60,7 @@ def rekeyer(at: int) -> Rekeyer:
         at,
         [one.name for one in VIEWS],
         KeyReader("$.who.id"),
-        users=UserPartitions(PARTITIONS, home),
+        users=UserPartitions(PARTITIONS, lambda users: list(map(home, users))),
         outlet=lambda to, batch: Message(REKEYED, None, encode(batch), to),
         dead_letters=letter,
     )
