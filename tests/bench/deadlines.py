@@ -246,10 +246,9 @@ def _figure(keys: int, users: int, found: Sequence[_Measured]) -> Figure:
 
 
 def _table(figures: Sequence[Figure]) -> Table:
-    table = Table(title="From the close of a window to the last part of its last record, ms: median, largest")
-    columns = ("keys", "shown", "windows", "parts", "from watermark", "from slot", "loop held", "garbage, largest")
-    for column in columns:
-        table.add_column(column, justify="right")
+    table = Table(title="ms until the last part is there, from watermark and slot: median, largest")
+    for column in ("keys", "shown", "windows", "parts", "watermark", "slot", "loop held", "garbage"):
+        table.add_column(column, justify="right", no_wrap=True)
     for one in figures:
         pairs = (f"{a:,.0f}, {b:,.0f}" for a, b in (one.from_watermark, one.from_slot, one.loop_held))
         shown = "all" if one.shown else "none"

@@ -1,9 +1,9 @@
 """What a restart costs, on a real local broker: `python -m tests.bench.recovery`.
 
-One worker, four partitions. An open window is filled with contributions; the worker is killed and started again, once on
-its folder and once on an empty one. Timed is the way from the start of the process to the first event of each partition
-that is counted. What a restart takes when nothing is stored is taken off before contributions per second are worked out.
-Memory is the resident set of the process above that of a worker that has counted nothing.
+One worker, four partitions. An open window is filled with contributions; the worker is killed and started again, once
+on its folder and once on an empty one. Timed is the way from the start of the process to the first event of each
+partition that is counted. What a restart takes when nothing is stored is taken off before contributions per second are
+worked out. Memory is the resident set of the process above that of a worker that has counted nothing.
 
 Only what the tests share is used, so the file runs on another checkout as well, copied out of this one:
 

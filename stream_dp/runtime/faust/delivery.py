@@ -180,6 +180,7 @@ class Carrier:
             table.check_owner(partition, owner)
             if erased and not isinstance(effect, Erase):
                 await self._erased(table, partition)
+                table.check_owner(partition, owner)
                 erasing = asyncio.get_running_loop().run_in_executor(None, table.erase, partition, erased)
                 self._erasing[table.name, partition] = erasing
                 erased = []
