@@ -48,4 +48,6 @@ async def test_releases_and_dead_letters_stand_uncompressed_on_the_broker(
 
     assert [await codecs(app, topic, monkeypatch) for topic in (releases, letters)] == [{NONE}, {NONE}]
     for table in (COUNTS, RELEASES):
-        assert ZSTD in await codecs(app, topics.changelog(table), monkeypatch), "or this test sees no compression at all"
+        assert ZSTD in await codecs(app, topics.changelog(table), monkeypatch), (
+            "or this test sees no compression at all"
+        )
