@@ -43,8 +43,8 @@ log = logging.getLogger("stream_dp.worker")
 
 REPORT_SECONDS = 10.0
 COLLECTING = 200_000, 20, 20
-"""New objects, and collections of younger ones, between two looks for garbage (`gc.set_threshold`). Counting makes none,
-and each record that waits to be counted is two objects to look through: a look is to be rarer than these are many."""
+"""New objects, and collections of younger ones, between two looks for garbage (`gc.set_threshold`). Counting makes
+none, and each record that waits to be counted is two objects to look through: a look is to be rarer than these."""
 STOP_SECONDS = 30.0
 """Time that a worker may take to stop that is not a process of its own."""
 
