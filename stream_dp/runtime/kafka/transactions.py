@@ -233,7 +233,7 @@ _LZ4_LEVEL = 1
 
 
 def _new_batch() -> BatchBuilder:
-    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_ZSTD)
+    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4)
 
 
 @asynccontextmanager
