@@ -246,8 +246,8 @@ def _figure(keys: int, users: int, found: Sequence[_Measured]) -> Figure:
 
 
 def _table(figures: Sequence[Figure]) -> Table:
-    table = Table(title="ms until the last part is there, from watermark and slot: median, largest")
-    for column in ("keys", "shown", "windows", "parts", "watermark", "slot", "loop held", "garbage"):
+    table = Table(title="ms until the last part is there, and that the loop was held: median, largest")
+    for column in ("keys", "shown", "windows", "parts", "watermark", "slot", "loop", "gc"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in figures:
         pairs = (f"{a:,.0f}, {b:,.0f}" for a, b in (one.from_watermark, one.from_slot, one.loop_held))
