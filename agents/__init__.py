@@ -43,8 +43,7 @@ async def ingest(stream: Any, host: Host) -> None:
 
 async def merge(stream: Any, host: Host) -> None:
     """Sum what the partitions of a source counted, bucket by bucket."""
-    async for chunk in host.chunks(stream):
-        await host.merge(chunk)
+    await host.share_out(stream, host.merge)
 
 
 async def release(stream: Any, host: Host) -> None:

@@ -35,6 +35,7 @@ from stream_dp.kinds.sealing import (
 )
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
+from stream_dp.records.models import CountRow
 
 UNIFORM_BITS = 64
 DISPLAY_DIGITS = 3
@@ -78,7 +79,8 @@ class CataloguePlan(ListedPlan):
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Noise the count of every key of the list, 0 where nobody had it (specs/lossless 6.4)."""
         listed = self.domain(sealing.lists)
-        return seal_table(listed, counts, self.levels, sealing, listed.version.encode())
+        exact = [counts.get(item, 0) for item in listed]
+        return seal_table([*listed], exact, self.levels, sealing, listed.version.encode())
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """Every key with its count."""
@@ -91,7 +93,8 @@ class CataloguePlan(ListedPlan):
     def total(self, table: SealedTable, sums: Sequence[int]) -> dict[str, Any]:
         """Every key with the sum of its counts."""
         listed = ListedIn(version=table.payload.decode(), keys=len(table.items))
-        return {"catalogue": listed, "items": largest_first(zip(table.items, sums, strict=True))}
+        rows = [CountRow(count, item) for item, count in zip(table.items, sums, strict=True)]
+        return {"catalogue": listed, "items": largest_first(rows)}
 
     @property
     def showing(self) -> Showing | None:

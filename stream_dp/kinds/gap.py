@@ -109,7 +109,8 @@ class GapPlan(ListedPlan):
             chosen = gap_top_k(counted.counts, counted.zeros, fitted, sealing.bits(b"selection"))
             items, gaps = counted.named(chosen.items), list(chosen.gaps)
         payload = encode(_GapPayload(listed.version, listed.size, gaps))
-        return seal_table(items, counted.counts, self.levels, sealing, payload)
+        exact = [counts.get(item, 0) for item in items]
+        return seal_table(items, exact, self.levels, sealing, payload)
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys in their order with the counts of the level, their leads, and what both say together."""

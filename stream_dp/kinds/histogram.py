@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -31,7 +32,7 @@ from stream_dp.histograms.counting_queries import GeometricTable, ceil_log2
 from stream_dp.histograms.key_space import KeySpace
 from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
 from stream_dp.kinds.fields import DiscoveryDelta, Rank, Section, Text
-from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ListPayload, Showing, ViewBasis
+from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ListPayload, Showing, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import (
     DEFAULT_KEEP,
     MOST_KEEP,
@@ -53,9 +54,8 @@ from stream_dp.kinds.sealing import (
     table_level,
 )
 from stream_dp.lossless.levels import discovery_delta
-from stream_dp.records.by_kind import HistogramItem
-from stream_dp.records.models import Amount
-from stream_dp.windows.encoding import decode, encode
+from stream_dp.records.models import Amount, CountRow
+from stream_dp.windows.encoding import decode, encode, places_in_order
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_ROWS = 1_000_000
@@ -129,20 +129,22 @@ class HistogramPlan(KindPlan):
         The payload says how many keys of the table are remembered: its first ones. Source: specs/lossless 6.4.
         """
         known = sealing.lists[self.topics[0]] if self.topics else KeyList.of(())
-        items = [*known, *(item for item in sorted(counts) if item not in known)]
+        others = {item: count for item, count in counts.items() if item not in known} if known.size else counts
+        new, amounts = [*others], [*others.values()]
+        places = places_in_order(new)
+        items = [*known, *(new[at] for at in places)]
+        exact = [*(counts.get(item, 0) for item in known), *(amounts[at] for at in places)]
         payload = encode(ListPayload(known.version, known.size)) if self.topics else b""
-        return seal_table(items, counts, self.levels, sealing, payload, Pruning(self.minimum_counts, known.size))
+        return seal_table(items, exact, self.levels, sealing, payload, Pruning(self.minimum_counts, known.size))
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The remembered keys, and those that reach the level's minimum count; with `remember` these are new."""
-        least, rows = self.minimum_counts[level], list(zip(table.items, column, strict=True))
+        least, rows = self.minimum_counts[level], zip(table.items, column, strict=True)
         listed = decode(ListPayload, table.payload).listed if self.topics else None
-        known = 0 if listed is None else listed.keys
-        found = [HistogramItem(item=item, count=count) for item, count in rows[:known]]
-        new = ((item, count) for item, count in rows[known:] if count >= least)
-        found += [HistogramItem(item=item, count=count, new=True if listed else None) for item, count in new]
-        found.sort(key=lambda one: (-one.count, one.item))
-        return {**self.limits(level), "catalogue": listed, "items": tuple(found)}
+        found = [CountRow(count, item) for item, count in islice(rows, 0 if listed is None else listed.keys)]
+        is_new = True if listed else None
+        found += [CountRow(count, item, is_new) for item, count in rows if count >= least]
+        return {**self.limits(level), "catalogue": listed, "items": largest_first(found)}
 
     def limits(self, level: int) -> Mapping[str, int]:
         """The minimum count, from which count on intervals have two sides, and from which on keys are remembered."""

@@ -7,13 +7,15 @@ A kind is registered once (`stream_dp.kinds.KINDS`) as a `Kind`. For every view 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from operator import le
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 from pydantic import BaseModel, Field
 
 from stream_dp.accounting import Cost
@@ -23,7 +25,7 @@ from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, ReleaseSet
 from stream_dp.kinds.sealing import LAPLACE, LAWS, Ladder, NoiseLevel, SealedTable, Sealing, read_counts
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
-from stream_dp.records.models import ItemCount
+from stream_dp.records.models import CountRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +309,13 @@ class KindPlan(ABC):
         """
 
 
-def largest_first(rows: Iterable[tuple[str, int]]) -> tuple[ItemCount, ...]:
-    """Return keys and their counts as records have them, the largest count first."""
-    ordered = sorted(rows, key=lambda row: (-row[1], row[0]))
-    return tuple([ItemCount(item=item, count=count) for item, count in ordered])
+def largest_first(rows: list[CountRow]) -> list[CountRow]:
+    """Return rows of a record in its order: the largest count first, then by key."""
+    items = [row.item for row in rows]
+    if not all(map(le, items, items[1:])):
+        rows = sorted(rows, key=lambda row: row.item)
+    counts = np.array([row.count for row in rows], np.int64)
+    return [rows[at] for at in np.argsort(-counts, kind="stable").tolist()]
 
 
 class ListPayload(msgspec.Struct, array_like=True, frozen=True):

@@ -23,6 +23,7 @@ from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first
 from stream_dp.kinds.public_lists import Counts
 from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest, table_level
+from stream_dp.records.models import CountRow
 
 MOST_KEY_BYTES = 64
 FALLBACK_BITS = 20
@@ -78,7 +79,7 @@ class PureTopKPlan(KindPlan):
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys with their counts."""
-        rows = zip(table.items, column, strict=True)
+        rows = [CountRow(count, item) for item, count in zip(table.items, column, strict=True)]
         numbers = {"k": self.draw.k, "within_95": self.within_95}
         return {**self.limits(level), **numbers, "items": largest_first(rows)}
 

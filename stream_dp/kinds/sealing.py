@@ -5,11 +5,12 @@ All are pure functions of their arguments; nothing here knows of tables, topics 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from operator import lt
 from typing import Any, NamedTuple
 
 import msgspec
@@ -488,50 +489,64 @@ class Sealing:
 
 def exact_digest(exact: Mapping[bytes, int], sealing: Sealing) -> bytes:
     """Name the exact counts of a window by a salted hash, which confirms no guess of them."""
-    return snapshot_digest(exact, sealing.bits(b"salt").bits(8 * SALT_BYTES).to_bytes(SALT_BYTES))
+    keys = sorted(exact)
+    return _digest(keys, [exact[key] for key in keys], sealing)
+
+
+def _digest(keys: Sequence[bytes], counts: Sequence[int], sealing: Sealing) -> bytes:
+    return snapshot_digest(keys, counts, sealing.bits(b"salt").bits(8 * SALT_BYTES).to_bytes(SALT_BYTES))
 
 
 def seal_counts(
-    exact: Mapping[bytes, int], levels: Sequence[NoiseLevel], sealing: Sealing
-) -> tuple[bytes, dict[bytes, int], Excess]:
+    keys: Sequence[bytes], counts: Sequence[int], levels: Sequence[NoiseLevel], sealing: Sealing
+) -> tuple[bytes, NDArray[np.int64], Excess]:
     """Noise a window's counts at the finest level, and draw what the others add; afterwards they can be erased.
 
     Args:
-        exact: the counts by key.
+        keys: each once, in any order; what is drawn goes by theirs.
+        counts: of the keys.
         levels: the ladder, coarse to fine.
         sealing: where the randomness comes from.
 
     Returns:
-        The digest of the snapshot; the noised count of every key, in the order of the keys; what coarser levels have
-        beyond it, for as many keys.
+        The digest of the snapshot; the noised count of every key; what coarser levels have beyond it, for as many keys.
 
     Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
-    digest, coarsest, finest, bits = exact_digest(exact, sealing), levels[0], levels[-1], sealing.bits(b"noise")
+    places: Sequence[int] = range(len(keys))
+    if not all(map(lt, keys, keys[1:])):
+        places = sorted(places, key=keys.__getitem__)
+        keys, counts = [keys[at] for at in places], [counts[at] for at in places]
+    digest, coarsest, finest, bits = _digest(keys, counts, sealing), levels[0], levels[-1], sealing.bits(b"noise")
+    exact = np.array(counts, np.int64)
     if isinstance(coarsest, GaussianLevel):
         variance, *steps = coarsest.parts
         fine = seal_gaussian(exact, variance, bits)
-        return digest, fine, gaussian_excess(steps, len(fine), bits)
-    if isinstance(finest, TruncatedLevel):
-        fine = seal_truncated(exact, finest.law, bits)
+        excess = gaussian_excess(steps, len(fine), bits)
     else:
-        fine = seal(exact, finest.threshold, bits)
-    return digest, fine, laplace_excess([level.threshold for level in levels], len(fine), bits)
+        if isinstance(finest, TruncatedLevel):
+            fine = seal_truncated(exact, finest.law, bits)
+        else:
+            fine = seal(exact, finest.threshold, bits)
+        excess = laplace_excess([level.threshold for level in levels], len(fine), bits)
+    values = np.empty_like(fine)
+    values[np.array(places, np.int64)] = fine
+    return digest, values, excess
 
 
 def seal_table(
-    items: Iterable[str],
-    counts: Mapping[str, int],
+    items: Sequence[str],
+    counts: Sequence[int],
     levels: Sequence[NoiseLevel],
     sealing: Sealing,
     payload: bytes,
     pruning: Pruning | None = None,
 ) -> SealedTable:
-    """Noise the counts of some keys, 0 where nobody had one, and keep them in the order of the keys.
+    """Noise the counts of some keys, and keep them in the order of the keys.
 
     Args:
         items: the keys, each once.
-        counts: exact; those of other keys are left out.
+        counts: exact, key by key.
         levels: the ladder, coarse to fine.
         sealing: where the randomness comes from.
         payload: what else the kind has to remember.
@@ -539,13 +554,11 @@ def seal_table(
 
     Guarantee: that of `seal_counts`.
     """
-    exact = {item: counts.get(item, 0) for item in items}
-    digest, fine, excess = seal_counts({item.encode(): count for item, count in exact.items()}, levels, sealing)
-    names, values = list(exact), [fine[item.encode()] for item in exact]
+    digest, values, excess = seal_counts([item.encode() for item in items], counts, levels, sealing)
     if pruning is not None:
-        kept = pruning.kept(np.array(values, np.int64), excess)
-        names, values, excess = [names[at] for at in kept], [values[at] for at in kept], excess[kept]
-    return SealedTable(digest, names, values, payload, lock(excess, sealing.noise, digest))
+        kept = pruning.kept(values, excess)
+        items, values, excess = [items[at] for at in kept.tolist()], values[kept], excess[kept]
+    return SealedTable(digest, list(items), values.tolist(), payload, lock(excess, sealing.noise, digest))
 
 
 class Pruning(NamedTuple):

@@ -113,7 +113,8 @@ class SubsetPlan(ListedPlan):
             chosen = choose(counted.counts, counted.zeros, fitted, sealing.bits(b"selection"))
             items = sorted(counted.named(chosen))  # any other order would tell ranks (P1)
         payload = encode(ListPayload(listed.version, listed.size))
-        return seal_table(items, counted.counts, self.levels, sealing, payload)
+        exact = [counts.get(item, 0) for item in items]
+        return seal_table(items, exact, self.levels, sealing, payload)
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The keys in their own order, with the counts of the level."""

@@ -298,9 +298,10 @@ class TopKPlan(KindPlan):
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Choose the keys and noise their counts (specs/topk 2.2, specs/lossless 6.4)."""
-        items, found = self.selection.choose(counts, sealing.bits(b"selection"))
+        chosen, found = self.selection.choose(counts, sealing.bits(b"selection"))
+        items = [*map(str, chosen)]
         # What is frozen of a top-k is what was chosen; nothing is ever noised again under this salt.
-        return seal_table(map(str, items), counts, self.levels, sealing, encode(found))
+        return seal_table(items, [counts.get(item, 0) for item in items], self.levels, sealing, encode(found))
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The chosen keys in their order, with the counts of the level."""

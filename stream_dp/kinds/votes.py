@@ -14,6 +14,8 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any, Literal
 
+import numpy as np
+
 from stream_dp.accounting import Cost
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
@@ -68,8 +70,10 @@ class KeysPlan(KindPlan):
 
     def seal(self, counts: Counts, sealing: Sealing) -> SealedTable:
         """Noise every sum, and keep the keys whose noisy sum reaches the threshold; the sums are not stored."""
-        digest, noisy, _ = seal_counts({item.encode(): counts[item] for item in sorted(counts)}, self.levels, sealing)
-        shown = [item.decode() for item, parts in noisy.items() if parts >= self.minimum]
+        items = sorted(counts)
+        keys, exact = [item.encode() for item in items], [counts[item] for item in items]
+        digest, noisy, _ = seal_counts(keys, exact, self.levels, sealing)
+        shown = [items[at] for at in np.flatnonzero(noisy >= self.minimum).tolist()]
         return SealedTable(digest, shown, [0] * len(shown))
 
     def read(self, table: SealedTable, levels: Sequence[int], noise: WindowNoise) -> list[dict[str, Any]]:

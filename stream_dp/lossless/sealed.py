@@ -6,11 +6,12 @@ Neighbours add or remove one user of one window; each count moves by at most 1, 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
+from struct import Struct
 from typing import Self
 
 import numpy as np
@@ -27,6 +28,12 @@ DIGEST_BYTES = 32
 SALT_BYTES = 32
 
 _DIGEST_TAG = b"stream-dp snapshot"
+_NUMBER = Struct(">Q")
+_AT_ONCE = 1 << 14
+
+
+Counts = NDArray[np.int64]
+"""Shape (keys,)."""
 
 
 def length_prefixed(field: bytes) -> bytes:
@@ -34,34 +41,28 @@ def length_prefixed(field: bytes) -> bytes:
     return len(field).to_bytes(8, "big") + field
 
 
-def seal(counts: Mapping[bytes, int], finest: int, bits: BitSource) -> dict[bytes, int]:
+def seal(counts: Counts, finest: int, bits: BitSource) -> Counts:
     """Add fresh discrete Laplace noise of the finest level to every count; the counts can then be erased.
 
     The noise comes from `bits`, never from a key: the table stays private at the finest level even to someone who
     holds all of them.
 
     Args:
-        counts: exact counts. Where the keys are unknown beforehand, only keys that a user has counted for: the
-            delta of `discovery` rests on it.
+        counts: exact counts, in the order of their keys: that in which they arrived tells who came first. Where the
+            keys are unknown beforehand, only of keys that a user has counted for: the delta of `discovery` rests on it.
         finest: level A of the noise; nothing finer can ever be released.
         bits: fresh source of uniform bits; 256 are taken, as the key of the AES-256 that the noise is drawn with.
 
     Returns:
-        One exact integer per key, in the order of the keys: the order of `counts` tells who came first. Never clamp
-        or round what is stored (specs/lossless 5, no. 7).
+        One exact integer per count. Never clamp or round what is stored (specs/lossless 5, no. 7).
 
     Raises:
         ParameterError: `finest` is not a level that can be drawn.
 
     Guarantee: l ln(2^64 / A)-DP for a known set of keys; with `discovery_delta` where keys are unknown.
-    Time: that of `bulk_noise`; what else there is, is sorting. Source: specs/lossless 6.4, 7.5.
+    Time: that of `bulk_noise`. Source: specs/lossless 6.4, 7.5.
     """
-    return _noised(counts, bulk_noise(finest, len(counts), bits))
-
-
-def _noised(counts: Mapping[bytes, int], noise: NDArray[np.int64]) -> dict[bytes, int]:
-    """Add noise to the counts, in the order of their keys."""
-    return {key: counts[key] + drawn for key, drawn in zip(sorted(counts), noise.tolist(), strict=True)}
+    return counts + bulk_noise(finest, len(counts), bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +94,17 @@ class WindowNoise:
         return cls(name, joint_key(secret, own, name))
 
 
-def seal_gaussian(counts: Mapping[bytes, int], variance: Fraction, bits: BitSource) -> dict[bytes, int]:
+def seal_gaussian(counts: Counts, variance: Fraction, bits: BitSource) -> Counts:
     """Add fresh discrete Gaussian noise to every count; all else is as in `seal`.
 
     Guarantee: l / (2 variance)-zCDP for a known set of keys, where a user moves l counts.
     """
-    return _noised(counts, bulk_gaussian(variance, len(counts), bits))
+    return counts + bulk_gaussian(variance, len(counts), bits)
 
 
-def seal_truncated(counts: Mapping[bytes, int], law: TruncatedLaplace, bits: BitSource) -> dict[bytes, int]:
+def seal_truncated(counts: Counts, law: TruncatedLaplace, bits: BitSource) -> Counts:
     """Add fresh noise of a law that ends to every count; (l ln(1/a), l P(X = t))-DP if keys are shown above t."""
-    return _noised(counts, law.draw(len(counts), bits))
+    return counts + law.draw(len(counts), bits)
 
 
 Excess = NDArray[np.int64]
@@ -212,7 +213,7 @@ def _lock_key(noise: WindowNoise, digest: bytes) -> bytes:
     return hmac.digest(noise.prf_key, _LOCK_TAG + length_prefixed(noise.name) + length_prefixed(digest), "sha256")
 
 
-def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
+def snapshot_digest(keys: Sequence[bytes], counts: Sequence[int], salt: bytes) -> bytes:
     """Name a frozen table of counts, to which noise is bound; a window has no second one (specs/lossless 5, no. 3).
 
     The digest stands in the stored state, beside the sealed table. A bare hash of a small table would let whoever
@@ -220,7 +221,8 @@ def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
     level. Under a secret salt the digest tells nothing; the salt is erased together with the counts.
 
     Args:
-        counts: exact counts, each in [0, 2^64).
+        keys: in their order, each once.
+        counts: exact counts of the keys, each in [0, 2^64).
         salt: 32 fresh random bytes of this window.
 
     Returns:
@@ -234,8 +236,10 @@ def snapshot_digest(counts: Mapping[bytes, int], salt: bytes) -> bytes:
     if len(salt) != SALT_BYTES:
         raise ParameterError(f"the salt of a snapshot must have {SALT_BYTES} bytes, not {len(salt)}")
     state = sha256(_DIGEST_TAG + salt)
-    for key in sorted(counts):
-        state.update(length_prefixed(key) + counts[key].to_bytes(8, "big"))
+    for at in range(0, len(keys), _AT_ONCE):
+        some = keys[at : at + _AT_ONCE]
+        lengths, numbers = map(_NUMBER.pack, map(len, some)), map(_NUMBER.pack, counts[at : at + _AT_ONCE])
+        state.update(b"".join(chain.from_iterable(zip(lengths, some, numbers, strict=True))))
     return state.digest()
 
 

@@ -13,13 +13,14 @@ from operator import or_
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+import numpy as np
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from stream_dp.errors import StateError
 from stream_dp.records.by_kind import RELEASES
 from stream_dp.records.models import SCHEMA_VERSION, LedgerEntry, Part, Refusal, Release, TimeRange
 from stream_dp.records.view_record import ViewRecord
-from stream_dp.windows.encoding import cut
+from stream_dp.windows.encoding import spans
 
 T = TypeVar("T")
 
@@ -55,7 +56,19 @@ _REFUSED = b"/refusal"
 
 def encode(record: AnyRecord | ViewRecord | LedgerEntry) -> bytes:
     """Return a record or an entry as published: JSON in UTF-8, compact, keys sorted. Equal ones give equal bytes."""
-    return _json(record.model_dump(mode="json", exclude_none=True))
+    return _JSON.encode(_fields(record))
+
+
+def _fields(record: BaseModel) -> dict[str, Any]:
+    """Return the fields that a record has, as they are written but for the items of a release."""
+    if isinstance(record, Release):
+        return record.model_dump(mode="json", exclude_none=True, exclude={"items"}) | {"items": record.items}
+    return record.model_dump(mode="json", exclude_none=True)
+
+
+_JSON = msgspec.json.Encoder(order="sorted", enc_hook=_fields)
+_AT_ONCE = 1 << 14
+"""Items that are encoded while all other threads wait."""
 
 
 def encode_parts(record: AnyRecord | ViewRecord, most: int) -> Sequence[tuple[bytes, bytes]]:
@@ -68,23 +81,29 @@ def encode_parts(record: AnyRecord | ViewRecord, most: int) -> Sequence[tuple[by
     Returns:
         (key, value) of the record, or of its parts in their order.
     """
-    data = record.model_dump(mode="json", exclude_none=True)
-    key, whole = topic_key(record), _json(data)
-    if len(key) + len(whole) <= most or not isinstance(record, Release):
-        return [(key, whole)]
-    frame = record.model_copy(update={"items": (), "part": Part(number=len(whole), of=len(whole))})
-    room = most - len(topic_key(frame)) - len(encode(frame))
-    parts = list(cut(data["items"], lambda item: len(_json(item)) + len(","), room))
-    if len(parts) < 2:
-        return [(key, whole)]
+    key, data = topic_key(record), _fields(record)
+    if not isinstance(record, Release):
+        return [(key, _JSON.encode(data))]
+    # An item on a line takes as many bytes as in a list, and has no line break in it.
+    some = (record.items[at : at + _AT_ONCE] for at in range(0, len(record.items), _AT_ONCE))
+    lines = b"".join(map(_JSON.encode_lines, some))
+
+    def encoded(first: int, behind: int, **part: Mapping[str, int]) -> bytes:
+        return _JSON.encode(data | {"items": msgspec.Raw(b"[%b]" % lines[first:behind].replace(b"\n", b","))} | part)
+
+    size = len(encoded(0, 0)) + max(0, len(lines) - 1)
+    frame = record.model_copy(update={"items": (), "part": Part(number=size, of=size)})
+    ends = 1 + np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
+    parts = spans(np.diff(ends, prepend=0), most - len(topic_key(frame)) - len(encode(frame)))
+    if len(key) + size <= most or len(parts) < 2:
+        return [(key, encoded(0, len(lines) - 1))]
     return [
-        (part_key(key, number), _json(data | {"items": items, "part": {"number": number, "of": len(parts)}}))
-        for number, items in enumerate(parts, start=1)
+        (
+            part_key(key, number),
+            encoded(ends[first - 1] if first else 0, ends[behind - 1] - 1, part={"number": number, "of": len(parts)}),
+        )
+        for number, (first, behind) in enumerate(parts, start=1)
     ]
-
-
-def _json(data: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode(data, order="sorted")
 
 
 def parse(data: bytes) -> AnyRecord | ViewRecord | None:

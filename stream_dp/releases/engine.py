@@ -51,8 +51,8 @@ from stream_dp.releases.rows import (
 from stream_dp.releases.unlocks import Leftover, Unlocks
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Send, Step
-from stream_dp.windows.encoding import after, decode, encode, text, window_key
-from stream_dp.windows.merging import MergedBucket
+from stream_dp.windows.encoding import after, decode, text, window_key
+from stream_dp.windows.merging import MergedHead
 
 RELEASED_AT_ONCE = 256
 """Windows that one step releases: between two steps the runtime looks whether the partition is still its own."""
@@ -178,7 +178,7 @@ class ReleaseEngine:
         for start, departure in departures:
             yield Leave(view.name, start, departure.slot_ms)
         for _, value in rows.scan(due, until):
-            state.arrivals.take(decode(MergedBucket, value), len(value))
+            state.arrivals.take(decode(MergedHead, value), len(value))
 
     def _revoked(self, view: ViewPlan, start: int, row: WindowRow) -> list[Change]:
         changed = revoked(self._state, self._destinations, view, start, row) if row.outbox else []
@@ -199,19 +199,18 @@ class ReleaseEngine:
         Args:
             values: encoded buckets as consumed; None is a withdrawal and says nothing.
         """
-        taken = [decode(MergedBucket, value) for value in values if value is not None]
-        awaited = [bucket for bucket in taken if self._awaits(bucket)]
+        taken = [(decode(MergedHead, value), value) for value in values if value is not None]
         changed: list[Change] = []
-        for bucket in awaited:
-            row = encode(bucket)
-            changed += [(merged_key(void), None) for void in self._state.arrivals.take(bucket, len(row))]
-            changed.append((merged_key(bucket), row))
+        for bucket, value in taken:
+            if self._awaits(bucket):
+                changed += [(merged_key(void), None) for void in self._state.arrivals.take(bucket, len(value))]
+                changed.append((merged_key(bucket), value))
         if changed:
             yield Commit(changed)
         if taken:
-            yield Send([self._destinations.withdrawal(bucket) for bucket in taken])
+            yield Send([self._destinations.withdrawal(bucket) for bucket, _ in taken])
 
-    def _awaits(self, bucket: MergedBucket) -> bool:
+    def _awaits(self, bucket: MergedHead) -> bool:
         """Return True if a bucket is of a window that is still to be released, by the definition it was counted for."""
         view = self._state.views.get(bucket.view)
         is_its_own = view is not None and (view.until_ms is None or bucket.start_ms < view.until_ms)

@@ -34,7 +34,7 @@ from stream_dp.windows.views import view_of
 
 PUBLISHED_AT_ONCE = 500
 """Records that are published together: behind so many, the runtime looks whether the partition is still its own."""
-BYTES_AT_ONCE = 16 << 20
+BYTES_AT_ONCE = 4 << 20
 """Of such records: a release of many parts is published in several goes."""
 SETTLED_AT_ONCE = 256
 """Windows whose outboxes one commit empties."""

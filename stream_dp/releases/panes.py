@@ -202,7 +202,7 @@ class BlockRow(msgspec.Struct, array_like=True):
 
     parts: int
     """Number of them."""
-    counts: dict[str, int]
+    counts: Mapping[str, int]
 
 
 class Begun(NamedTuple):

@@ -34,7 +34,7 @@ from stream_dp.releases.rows import (
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.effects import Ahead, Commit, Message, Rows, Step
 from stream_dp.windows.encoding import encode, text
-from stream_dp.windows.merging import Come, MergedBucket, drop_except
+from stream_dp.windows.merging import Come, MergedHead, drop_except
 
 
 def stream_ms(over: Iterable[tuple[ViewPlan, int]]) -> int:
@@ -62,7 +62,7 @@ class Arrivals:
         self._windows: dict[tuple[str, int], dict[int, Come]] = {}
         self._bytes: Counter[tuple[str, int]] = Counter()
 
-    def take(self, bucket: MergedBucket, size: int) -> Sequence[MergedBucket]:
+    def take(self, bucket: MergedHead, size: int) -> Sequence[MergedHead]:
         """Note a part; it takes the place of the one that came under its key.
 
         Args:
@@ -78,9 +78,9 @@ class Arrivals:
         if bucket.lost:
             come.lost = True
             return ()
-        void: list[MergedBucket] = []
+        void: list[MergedHead] = []
         if come.parts != bucket.parts:
-            void = [msgspec.structs.replace(bucket, part=part, counts={}) for part in sorted(come.numbers)]
+            void = [msgspec.structs.replace(bucket, part=part) for part in sorted(come.numbers)]
             come.parts, come.numbers = bucket.parts, set()
         come.numbers.add(bucket.part)
         return void

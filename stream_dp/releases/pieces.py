@@ -9,7 +9,7 @@ names the draw all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from types import MappingProxyType
 
 import msgspec
@@ -20,7 +20,7 @@ from stream_dp.kinds.sealing import SealedTable
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, WINDOW, Change, Departure, WindowRow, deletions
 from stream_dp.windows.effects import Message, Rows
-from stream_dp.windows.encoding import MESSAGE_BYTES, after, bucket_number, cut, decode, encode, text, window_key
+from stream_dp.windows.encoding import MESSAGE_BYTES, after, bucket_number, decode, encode, spans, text, window_key
 from stream_dp.windows.merging import MergedBucket
 
 ROW_OVERHEAD = 2048
@@ -65,12 +65,11 @@ class RecordRow(msgspec.Struct, array_like=True):
 def table_rows(view: str, start: int, table: SealedTable) -> list[Change]:
     """The rows of a sealed table."""
     beside = len(table.excess) // max(1, len(table.items))
-    room = RECORD_BYTES - len(table.payload)
-    cuts = list(cut(table.items, lambda item: len(item.encode()) + _ENTRY_BYTES + beside, room)) or [[]]
-    ends = list(accumulate(map(len, cuts), initial=0))
+    sizes = [len(item.encode()) + _ENTRY_BYTES + beside for item in table.items]
+    cuts = spans(sizes, RECORD_BYTES - len(table.payload)) or [(0, 0)]
     return [
         (table_key(view, start, number), encode(TableRow(len(cuts), _part(table, first, end, beside))))
-        for number, (first, end) in enumerate(pairwise(ends))
+        for number, (first, end) in enumerate(cuts)
     ]
 
 

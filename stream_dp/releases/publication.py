@@ -36,7 +36,7 @@ from stream_dp.releases.pieces import RECORD_BYTES, Addressed, TablePart
 from stream_dp.releases.rows import AudienceState
 from stream_dp.version import __version__
 from stream_dp.windows.effects import Message
-from stream_dp.windows.merging import MergedBucket
+from stream_dp.windows.merging import MergedHead
 from stream_dp.windows.shapes.shape import Interval
 
 Outcome = Literal["charge", "refusal"]
@@ -57,7 +57,7 @@ class Destinations:
 
     release: Callable[[str, str], str]
     accounts: str
-    withdrawal: Callable[[MergedBucket], Message]
+    withdrawal: Callable[[MergedHead], Message]
     declare_lost: Callable[[str, int], Sequence[Message]]
 
 
@@ -139,14 +139,16 @@ class Revision:
         """
         common, kind = self._common(), self.view.kind
         half_width = self.view.levels[self.level].interval_of(common["blocks"] or self.panes or 1)
-        return RELEASES[kind.name](
+        fields = kind.ranked(fields, half_width)
+        record = RELEASES[kind.name](
             **common,
-            **kind.ranked(fields, half_width),
+            **{**fields, "items": ()},
             type="release",
             noise=self.view.levels[self.level].noise,
             noise_interval_95=half_width,
             privacy=PrivacyLoss(window=PrivacyCost.spent(window_loss), period=PrivacyCost.spent(self.period_loss)),
         )
+        return record.model_copy(update={"items": fields["items"]})
 
     def refusal(self, denial: Denial) -> Refusal:
         """The record of a refusal."""

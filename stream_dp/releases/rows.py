@@ -32,7 +32,7 @@ import msgspec
 from stream_dp.errors import ConfigError
 from stream_dp.windows.effects import Increment, Rows
 from stream_dp.windows.encoding import after, bucket_key, bucket_number, decode, encode, text, window_key, window_start
-from stream_dp.windows.merging import MergedBucket
+from stream_dp.windows.merging import MergedHead
 from stream_dp.windows.views import view_of
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
@@ -241,7 +241,7 @@ class Call:
         return not self.audience or row.states.get(self.audience, NOTHING).level >= self.level
 
 
-def merged_key(bucket: MergedBucket) -> bytes:
+def merged_key(bucket: MergedHead) -> bytes:
     """The row of a part of a merged bucket, and its key in the topic that it comes from."""
     return bucket_key(BUCKET, bucket.view, bucket.start_ms, bucket.bucket) + bucket_number(bucket.part)
 

@@ -26,7 +26,7 @@ from stream_dp.windows.counting import CountedPartition, PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat, JsonValues, KeyReader, Partitioner
-from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial, PartialHead
+from stream_dp.windows.merging import BucketMerger, MergedBucket, MergedHead, Partial, PartialHead
 from stream_dp.windows.open_windows import WindowMemory
 from stream_dp.windows.rekeying import RekeyedBatch, RekeyedCounter, Rekeyer, UserPartitions
 from stream_dp.windows.views import CountedView, ParticipationBound
@@ -56,7 +56,7 @@ class Routes:
         ledger = self._plan.views[bucket.view].ledger
         return self._merged(bucket, self._topics.ledger_partition(ledger), encode(bucket))
 
-    def withdraw_merged(self, bucket: MergedBucket, partition: int) -> Message:
+    def withdraw_merged(self, bucket: MergedHead, partition: int) -> Message:
         """The tombstone of a merged bucket that was read from `partition`."""
         return self._merged(bucket, partition, None)
 
@@ -69,7 +69,7 @@ class Routes:
         at = self._topics.partial_partition(partial.view, partial.start_ms, partial.bucket)
         return Message(self._topics.partials, partial.key, value, at)
 
-    def _merged(self, bucket: MergedBucket, partition: int, value: bytes | None) -> Message:
+    def _merged(self, bucket: MergedHead, partition: int, value: bytes | None) -> Message:
         return Message(self._topics.merged, merged_key(bucket), value, partition)
 
 

@@ -18,7 +18,8 @@ class Commit:
     """Store rows durably in one partition of the agent's table; a value of None deletes the row.
 
     The rows reach the changelog in the order given, in one batch or in several, so after a crash a prefix of them is
-    there, of any length. Locally they appear all at once, and only after the changelog has acknowledged every one.
+    there, of any length. Locally they appear when the changelog has acknowledged them: where they are more than a few
+    megabytes, a part of them after the other. The step goes on when all are there.
     """
 
     rows: Sequence[tuple[bytes, bytes | None]]

@@ -32,6 +32,7 @@ from stream_dp.windows.encoding import (
     cut,
     decode,
     row_size,
+    spans,
     text,
     window_key,
 )
@@ -91,11 +92,11 @@ class PartialHead(Named, array_like=True):
 class Partial(PartialHead, array_like=True):
     """Counts of one source partition in one bucket of a window; replaces any earlier one under its key."""
 
-    counts: dict[str, int]
+    counts: Mapping[str, int]
 
 
-class MergedBucket(Named, array_like=True):
-    """Exact counts of one bucket of a window, summed over all partitions of the source: all of them, or a part."""
+class MergedHead(Named, array_like=True):
+    """Head of a merged bucket, read without its counts."""
 
     start_ms: int
     bucket: int
@@ -104,12 +105,17 @@ class MergedBucket(Named, array_like=True):
     part: int
     parts: int
     """As in a partial; one that stands in says that counts of the bucket were lost."""
-    counts: dict[str, int]
 
     @property
     def lost(self) -> bool:
         """True if counts of it were lost on their way, so that it says nothing; one that says something outranks it."""
         return self.part == LOST
+
+
+class MergedBucket(MergedHead, array_like=True):
+    """Exact counts of one bucket of a window, summed over all partitions of the source: all of them, or a part."""
+
+    counts: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -134,13 +140,17 @@ class Come:
         return self.whole or self.lost
 
 
-def parts_of(counts: Mapping[str, int]) -> list[dict[str, int]]:
+def parts_of(counts: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
     """Counts as parts that each fit a message: the same for the same counts in the same order, and at least one."""
-    return [dict(part) for part in cut(counts.items(), _size, ENTRIES_BYTES)] or [{}]
+    if len("".join(counts).encode()) + _ENTRY_BYTES * len(counts) <= ENTRIES_BYTES:
+        return [counts]
+    items, amounts = [*counts], [*counts.values()]
+    cuts = spans([len(item.encode()) + _ENTRY_BYTES for item in items], ENTRIES_BYTES)
+    return [dict(zip(items[first:behind], amounts[first:behind], strict=True)) for first, behind in cuts]
 
 
-def _size(entry: tuple[str, int]) -> int:
-    return len(entry[0].encode()) + 12
+_ENTRY_BYTES = 12
+"""Of an item and its count beside the text."""
 
 
 Outlet = Callable[[MergedBucket], Message]
@@ -272,20 +282,19 @@ class BucketMerger:
 
     def _merged(self, bucket: Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
         """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""
-        total = Counter[str]()
-        closed = 0
+        tables, closed = list[Mapping[str, int]](), 0
         whole = all(come.whole for come in self._waiting[bucket].values())
         prefix = bucket_key(PARTIAL, *bucket)
         for key, value in rows.scan(prefix, after(prefix)):
             partial = decode(Partial, value)
             if not (whole and partial.lost):
-                total.update(partial.counts)
+                tables.append(partial.counts)
                 closed = max(closed, partial.closed_ms)
             deletes.append((key, None))
         if not whole:
             yield self._outlet(_lost(bucket, closed))
             return
-        parts = parts_of(self._views[bucket.view].needed(total))
+        parts = parts_of(self._views[bucket.view].needed(summed(tables)))
         for part, counts in enumerate(parts):
             yield self._outlet(MergedBucket(*bucket, closed, part, len(parts), counts))
 
@@ -322,10 +331,15 @@ def largest(counts: Mapping[str, int], keep: int) -> dict[str, int]:
 
 def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Exact sum of count tables."""
-    total = Counter[str]()
-    for part in parts:
-        total.update(part)
-    return dict(total)
+    tables, total = list(parts), dict[str, int]()
+    for table in tables:
+        total.update(table)
+    if len(total) == sum(map(len, tables)):  # they have no item in common, as those of buckets
+        return total
+    added = Counter[str]()
+    for table in tables:
+        added.update(table)
+    return dict(added)
 
 
 def outside(domain: Container[str], counts: Mapping[str, int]) -> int:

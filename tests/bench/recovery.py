@@ -1,13 +1,9 @@
-"""What a restart and a deadline cost, on a real local broker: `python -m tests.bench.recovery`.
+"""What a restart costs, on a real local broker: `python -m tests.bench.recovery`.
 
-One worker, four partitions, one application of each sort:
-
-* an open window is filled with contributions; the worker is killed and started again, once on its folder
-  and once on an empty one. Timed is the way from the start of the process to the first event of each partition that is
-  counted. What a restart takes when nothing is stored is taken off before contributions per second are worked out.
-  Memory is the resident set of the process above that of a worker that has counted nothing;
-* windows of more and more keys, each closed by a watermark. Timed is the way from the acknowledged watermark to the
-  moment when every audience has the record. It holds the tick and the slot, a tenth of a second each.
+One worker, four partitions. An open window is filled with contributions; the worker is killed and started again, once
+on its folder and once on an empty one. Timed is the way from the start of the process to the first event of each
+partition that is counted. What a restart takes when nothing is stored is taken off before contributions per second are
+worked out. Memory is the resident set of the process above that of a worker that has counted nothing.
 
 Only what the tests share is used, so the file runs on another checkout as well, copied out of this one:
 
@@ -26,7 +22,7 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -36,7 +32,6 @@ from aiokafka import AIOKafkaProducer
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, Event, SourceWriter, Watermark, application
 from tests.bench.throughput import broker
 from tests.support.processes import WorkerProcess
@@ -138,26 +133,10 @@ class Bench:
         await self.app.publish([knocking[partition] for partition in range(PARTITIONS)])
         self._published += PARTITIONS
 
-    async def close(self, window: int, size_ms: int) -> float:
-        """Close a window; seconds until every audience has its record."""
-        topics = [Topics.of(self.app.plan).release(self.view.name, audience) for audience in self.view.audiences]
-        readers = [asyncio.create_task(self._until_behind(topic, window)) for topic in topics]
-        await asyncio.sleep(2)  # the readers have their connections
-        await self.app.publish([Watermark(self.start_ms + (window + 1) * size_ms)])
+    async def close(self, end_ms: int) -> None:
+        """Close the windows that end by a time; returns when its watermarks are acknowledged."""
+        await self.app.publish([Watermark(end_ms)])
         self._published += PARTITIONS
-        begun = time.perf_counter()
-        async with asyncio.timeout(WITHIN_SECONDS):
-            while not all(reader.done() for reader in readers):
-                self.worker.check()
-                await asyncio.wait(readers, timeout=1)
-        return max(reader.result() for reader in readers) - begun
-
-    async def _until_behind(self, topic: str, records: int) -> float:
-        async for _ in self.app.client.follow([topic]):
-            if records == 0:
-                return time.perf_counter()
-            records -= 1
-        raise AssertionError("a topic that is followed has no end")
 
     async def until_counted(self, what: str) -> float:
         """Wait until everything that was published is counted; seconds since now."""
@@ -262,26 +241,9 @@ async def recovery(address: str, folder: Path, contributions: int) -> dict[str, 
     return found
 
 
-async def deadlines(address: str, folder: Path, sizes: Sequence[int]) -> dict[str, float]:
-    """Windows of so many keys, from the close to the published records."""
-    minute, found = 60_000, dict[str, float]()
-    async with bench(address, folder, "1m") as one:
-        await one.restart("a worker for deadlines", "knock")
-        for window, keys in enumerate([1, *sizes]):  # the first one is a warming up
-            at = one.start_ms + window * minute
-            await one.feed(Event(f"w{window}-{key // ITEMS_PER_USER}", f"/p/{key}", at) for key in range(keys))
-            await one.until_counted(f"a window of {keys:,} keys")
-            took = await one.close(window, minute)
-            _say(f"deadline to published at {keys:,} keys: {took:.2f} s")
-            if window:
-                found[f"deadline to published, {keys:,} keys, s"] = took
-        one.worker.terminate(60)
-    return found
-
-
 def show(columns: dict[str, dict[str, float]]) -> None:
     """Print figures, or several of them side by side."""
-    table = Table(title="Restarts and deadlines")
+    table = Table(title="Restarts")
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
@@ -294,7 +256,6 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--contributions", type=int, default=500_000, help="of the open window [default: 500000]")
-    parser.add_argument("--keys", type=int, nargs="*", default=[1_000, 100_000, 1_000_000], help="of the windows")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument(
         "--show", type=Path, nargs="+", metavar="FILE", help="print figures of such files, side by side"
@@ -306,8 +267,6 @@ def main() -> None:
     found = {"load of the machine": os.getloadavg()[0]}
     with broker() as address, TemporaryDirectory() as folder:
         found |= asyncio.run(recovery(address, Path(folder) / "recovery", asked.contributions))
-        if asked.keys:
-            found |= asyncio.run(deadlines(address, Path(folder) / "deadlines", asked.keys))
     found["load of the machine afterwards"] = os.getloadavg()[0]
     if asked.json:
         print(json.dumps(found))

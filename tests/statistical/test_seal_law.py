@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from stream_dp.exact.bits import KeyedBits
@@ -35,7 +36,8 @@ def cells(epsilon: Fraction, m: int) -> dict[int, Fraction]:
 
 
 def sealed(epsilon: Fraction) -> dict[bytes, int]:
-    return seal(dict.fromkeys(KEYS, 0), threshold_for(epsilon), KeyedBits(SEED, str(epsilon).encode()))
+    noise = seal(np.zeros(len(KEYS), np.int64), threshold_for(epsilon), KeyedBits(SEED, str(epsilon).encode()))
+    return dict(zip(sorted(KEYS), noise.tolist(), strict=True))
 
 
 def read_lmr1(fine: dict[bytes, int], epsilon: Fraction) -> list[int]:
@@ -101,9 +103,9 @@ def test_what_a_coarser_level_adds_has_the_law_of_the_bridge_whatever_the_sealed
 
 
 def test_adding_fresh_coarse_noise_instead_of_the_bridge_is_rejected() -> None:
-    fresh = seal(dict.fromkeys(KEYS, 0), threshold_for(COARSE), KeyedBits(SEED, b"fresh"))
+    fresh = seal(np.zeros(len(KEYS), np.int64), threshold_for(COARSE), KeyedBits(SEED, b"fresh"))
 
-    assert p_value(fresh.values(), bridge_cells(4)) < FALSE_ALARM
+    assert p_value(fresh.tolist(), bridge_cells(4)) < FALSE_ALARM
 
 
 # ------------------------------------------------------------------------------------------------- a million at once

@@ -34,6 +34,7 @@ from stream_dp.windows.encoding import decode as decode_row
 from stream_dp.windows.encoding import window_key
 from tests.support.machine import Machine
 from tests.support.releasing import shown_cost
+from tests.support.sealing import as_published
 
 FIRST = ("different", "redrawn", "lost", "wrong", "undercharged")
 """The kinds of fault that a report always has a number of."""
@@ -290,7 +291,7 @@ def _check_window(
     for one, record in releases:
         where = f"{view.name}/{record.audience}/{start} release {record.revision} at offset {one.offset}"
         level = names.index(record.level.name)
-        said = view.kind.read(table, [level], noise)[0] if table is not None else {"items": None}
+        said = {"items": None} if table is None else as_published(view, view.kind.read(table, [level], noise)[0])
         if table is None and view.view in expected.late:
             said = {}
         if any(getattr(record, name) != value for name, value in said.items()):

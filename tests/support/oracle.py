@@ -19,7 +19,7 @@ from stream_dp.exact.bits import Entropy
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.lossless.sealed import WindowNoise
-from stream_dp.records.codec import AnyRecord
+from stream_dp.records.codec import AnyRecord, decode, encode
 from stream_dp.releases.publication import Denial, Revision, account
 from stream_dp.testing import Event, Raw, Script, Watermark
 from stream_dp.windows.encoding import bucket_of
@@ -219,7 +219,7 @@ def _released(
         columns = [view.kind.summand(table, level, noise) for table, noise in found]
         fields = view.kind.total(found[0][0], [*map(sum, zip(*columns, strict=True))])
     loss = sum((view.spent(table, level) for table, _ in found[: panes or 1]), Cost.ZERO)
-    return [made.release(fields=fields, window_loss=loss)]
+    return [decode(encode(made.release(fields=fields, window_loss=loss)))]
 
 
 def blocks_of(view: ViewPlan, last_ms: int) -> list[tuple[int, int]]:

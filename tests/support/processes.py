@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,13 @@ class WorkerProcess:
     """A worker of an application in a process of its own; `start` it again after it died."""
 
     def __init__(
-        self, app: Application, name: str, *options: str, proxy: Proxy | None = None, trap: str | None = None
+        self,
+        app: Application,
+        name: str,
+        *options: str,
+        proxy: Proxy | None = None,
+        trap: str | None = None,
+        command: Sequence[str] = (MODULE,),
     ) -> None:
         """Set up the worker; it does not run yet.
 
@@ -38,6 +45,7 @@ class WorkerProcess:
             options: of `worker_process.py`.
             proxy: its network; None if it is to reach the broker itself.
             trap: the name of its trap, if several workers share one: the first that steps into it is stopped.
+            command: the module that runs it, with options that go first.
         """
         folder = app.plan.key_file.parent
         self.name = name
@@ -45,7 +53,7 @@ class WorkerProcess:
         self.log = folder / f"{name}.log"
         self.trap = folder / f"{trap or name}.trap"
         self._status = folder / f"{name}.json"
-        self._command = [sys.executable, "-m", MODULE, str(folder / "application.yaml")]
+        self._command = [sys.executable, "-m", *command, str(folder / "application.yaml")]
         self._command += ["--broker", app.plan.broker.url]
         self._command += ["--data-dir", str(self.data_dir), "--status", str(self._status), "--trap", str(self.trap)]
         self._command += ["--session-seconds", str(SESSION_SECONDS)]

@@ -34,7 +34,7 @@ from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import LEDGER, PROMISE, WINDOW, Call, WindowRow, merged_key, stored_totals
 from stream_dp.windows.effects import Leave, Message, Rows, Step
 from stream_dp.windows.encoding import MESSAGE_BYTES, bucket_of, decode, encode, window_key
-from stream_dp.windows.merging import MergedBucket
+from stream_dp.windows.merging import MergedBucket, MergedHead
 from stream_dp.windows.views import view_of
 from tests.support.machine import Machine, newest
 from tests.support.topics import TopicReader
@@ -143,7 +143,7 @@ def _always(lists: Mapping[str, KeyList], _view: str, _closed_ms: int) -> Mappin
     return lists
 
 
-def _message(bucket: MergedBucket, *, erase: bool = True) -> Message:
+def _message(bucket: MergedHead, *, erase: bool = True) -> Message:
     return Message(MERGED, merged_key(bucket), None if erase else encode(bucket))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel, TypeAdapter
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import Entropy
@@ -16,7 +17,7 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.kinds.topk import Selection, TopKPlan
 from stream_dp.lossless.sealed import WindowNoise
-from stream_dp.records.by_kind import HistogramItem, RankedCount
+from stream_dp.records.by_kind import RELEASES, HistogramItem, RankedCount
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,15 @@ def read_window(
 ) -> list[Reading]:
     """Read a sealed table at several levels, under the key of its window."""
     noise = WindowNoise(view.noise_name(start_ms), prf_key)
-    return [Reading(fields) for fields in view.kind.read(table, levels, noise)]
+    return [Reading(as_published(view, fields)) for fields in view.kind.read(table, levels, noise)]
+
+
+def as_published(view: ViewPlan, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a kind read of a table, as a reader of its record has it."""
+    form: Any = RELEASES[view.kind.name].model_fields["items"].annotation
+    items: TypeAdapter[Any] = TypeAdapter(form)
+    written = msgspec.json.encode(fields["items"], enc_hook=BaseModel.model_dump)
+    return {**fields, "items": items.validate_json(written)}
 
 
 def selection_of(view: ViewPlan) -> Selection:

@@ -25,7 +25,7 @@ from faust.types import TP, EventT
 from stream_dp.errors import StorageError
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row, Writer, lost
 from stream_dp.runtime.storage import Database, open_database
-from stream_dp.windows.encoding import CHUNK_BYTES, row_size
+from stream_dp.windows.encoding import CHUNK_BYTES, cut, row_size
 
 
 class Store(rocksdb.Store):
@@ -213,9 +213,9 @@ class DurableTable(Table):
     # -- rows -------------------------------------------------------------------------------------------------
 
     async def commit(self, partition: int, rows: Sequence[Row], writer: Writer) -> None:
-        """Carry out a `Commit`: changelog, acknowledgement, RocksDB.
+        """Carry out a `Commit`: changelog, acknowledgement, RocksDB; more than `CHUNK_BYTES` one piece after the other.
 
-        If it fails the changelog may have a prefix of the rows, which the next owner recovers.
+        If it fails the changelog may have a prefix of the rows, which the next owner recovers, and RocksDB less of it.
 
         Args:
             partition: the partition.
@@ -224,21 +224,18 @@ class DurableTable(Table):
 
         Raises:
             PartitionLostError: the partition has another owner; the changelog has refused the rows, or this worker was
-                told of it before they were acknowledged. Nothing is stored locally.
-            KafkaError: the rows were not acknowledged; nothing is stored locally, and the process has to end.
+                told of it before they were acknowledged. They are not stored locally.
+            KafkaError: the rows were not acknowledged or stored locally, and the process has to end.
             StorageError: they were, but nothing can be stored locally any more; the process has to end, and the next
                 start reads them from the changelog.
         """
         async with self._one_at_a_time[partition]:  # the stored offset must never pass a row not yet stored
             self.check_owner(partition, writer)
-            if rows:
+            for some in cut(rows, _row_size, CHUNK_BYTES):  # RocksDB lets nobody go on while it takes them
                 async with self.app.outage.waiting():
-                    last = await writer.write(rows)
+                    last = await writer.write(some)
                 self.check_owner(partition, writer)
-                self._enter(partition, rows, last)
-
-    def _enter(self, partition: int, rows: Sequence[Row], last: int) -> None:
-        self._database(partition).write([*rows, (self.data.offset_key, str(last).encode())])
+                self._database(partition).write([*some, (self.data.offset_key, str(last).encode())])
 
     async def beat(self, partition: int, key: bytes, value: bytes) -> None:
         """Write a row that nobody reads, so that the changelog's open segment is closed in time."""
@@ -261,6 +258,10 @@ class DurableTable(Table):
     def _database(self, partition: int) -> Database:
         database: Database = self.data._db_for_partition(partition)
         return database
+
+
+def _row_size(row: Row) -> int:
+    return len(row[0]) + len(row[1] or b"")
 
 
 class PartitionRows:

@@ -6,7 +6,7 @@ Sealing, reading and the rule of the list are those of the package; only the noi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds import sealing
@@ -79,8 +80,8 @@ def noise() -> Iterator[tuple[int, int, float]]:
 def enumerated(z: int, e: int) -> Iterator[None]:
     """All keys get this noise."""
 
-    def seal_counts(exact: Mapping[bytes, int], *_: object) -> tuple[bytes, dict[bytes, int], Excess]:
-        return bytes(32), {key: exact[key] + z for key in sorted(exact)}, np.full((len(exact), 1), e)
+    def seal_counts(_: object, exact: Sequence[int], *__: object) -> tuple[bytes, NDArray[np.int64], Excess]:
+        return bytes(32), np.array(exact, np.int64) + z, np.full((len(exact), 1), e)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sealing, "seal_counts", seal_counts)

@@ -16,7 +16,7 @@ from stream_dp.operations.settings import tuned
 from stream_dp.operations.what_if import check_kind
 from stream_dp.records.by_kind import CatalogueRelease, HistogramRelease, RunningRelease
 from stream_dp.records.history import Seen
-from stream_dp.records.models import ItemCount, Release
+from stream_dp.records.models import CountRow, ItemCount, Release
 from stream_dp.records.table import rows
 from tests.support.editions import holding
 from tests.support.laplace_family import pmf
@@ -66,7 +66,7 @@ def test_where_there_are_no_more_keys_nothing_is_left_out_and_the_record_does_no
 
 def test_equal_counts_are_in_the_order_of_their_keys() -> None:
     kind = plan(ONLY_PAGES, RANKED).views["pages"].kind
-    fields = kind.ranked({"items": largest_first([("b", 7), ("c", 7), ("a", 7)])}, 3)
+    fields = kind.ranked({"items": largest_first([CountRow(7, item) for item in "bca"])}, 3)
     assert [entry.item for entry in fields["items"]] == ["a", "b"]
 
 
@@ -123,10 +123,12 @@ def coverage(
     kind, half = plan(ONLY_PAGES, FIRST).views["pages"].kind, half_width(noise)
     shown = held = Fraction(0)
     for k, chance in noise.items():
-        items = largest_first([("a", others[0]), ("m", true + k), ("z", others[1])])
+        items = largest_first([*map(CountRow, (others[0], true + k, others[1]), "amz")])
         if items[0].item == "m":
             cut = kind.ranked({"items": items}, half)
-            least, most = reading(BLANK.model_copy(update={**cut, "noise_interval_95": half}), items[0])
+            least, most = reading(
+                BLANK.model_copy(update={**cut, "noise_interval_95": half}), ItemCount(item="m", count=true + k)
+            )
             shown += chance
             held += chance if least <= true <= most else 0
     return held / shown

@@ -306,17 +306,19 @@ def test_gaussian_levels_are_made_by_steps_of_the_variances_between_them() -> No
     levels = gaussian_levels(
         [(name, Fraction(epsilon)) for name, epsilon in (("a", "1/4"), ("b", "1/2"), ("c", "1"))], 1
     )
-    noise, exact = WindowNoise(b"window", bytes(32)), dict.fromkeys((b"%d" % n for n in range(100)), 7)
+    noise, keys = WindowNoise(b"window", bytes(32)), [b"%02d" % n for n in range(100)]
     bits = keyed(b"noisewindow")
     first, second, third = (
         bulk_gaussian(variance, 100, bits)
         for variance in (levels[2].variance, *(levels[at].variance - levels[at + 1].variance for at in (1, 0)))
     )
 
-    _, fine, excess = seal_counts(exact, levels, Sealing(noise, keyed, {}))
+    digest, fine, excess = seal_counts(keys, [7] * 100, levels, Sealing(noise, keyed, {}))
 
-    assert [*fine.values()] == (7 + first).tolist()
+    assert fine.tolist() == (7 + first).tolist()
     assert excess.T.tolist() == [(second + third).tolist(), second.tolist()]
+    again, backwards, _ = seal_counts(keys[::-1], [7] * 100, levels, Sealing(noise, keyed, {}))
+    assert (again, backwards.tolist()) == (digest, fine.tolist()[::-1])  # noise goes by the keys, wherever they stand
 
 
 @pytest.mark.statistical

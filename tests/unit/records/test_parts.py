@@ -7,11 +7,13 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from stream_dp.records.codec import decode, encode, encode_parts, outline, schema, topic_key
 from stream_dp.records.history import History, Joiner
-from stream_dp.records.models import Release
+from stream_dp.records.models import CountRow, Part, Release
+from stream_dp.windows.encoding import cut
 from tests.support.chosen import ordinarily
 from tests.support.schemas import mismatch
 
@@ -52,6 +54,23 @@ def test_parts_are_valid_records_of_bounded_size_that_make_up_the_release(releas
         assert what is not None
         assert what.revision == whole.revision
     assert tuple(item for part in parts for item in part.items) == whole.items
+
+
+def test_items_are_written_as_rows_with_the_bytes_that_they_have_as_items(release: Make) -> None:
+    """Cut, too, where they were cut when each was written by itself."""
+    whole = release(MANY)
+    rows = whole.model_copy(update={"items": [CountRow(item.count, item.item) for item in whole.items]})
+    data = whole.model_dump(mode="json", exclude_none=True)
+    assert encode(rows) == encode(whole) == msgspec.json.encode(data, order="sorted")
+    for most in (MOST, MOST + 1, MOST + 17, 5 * MOST, 1 << 20):
+        parts = encode_parts(rows, most)
+        assert parts == encode_parts(whole, most)
+        if len(parts) == 1:
+            continue
+        frame = whole.model_copy(update={"items": (), "part": Part(number=len(encode(whole)), of=len(encode(whole)))})
+        room = most - len(topic_key(frame)) - len(encode(frame))
+        some = list(cut(data["items"], lambda item: 1 + len(msgspec.json.encode(item)), room))
+        assert [json.loads(value)["items"] for _, value in parts] == some
 
 
 def test_a_release_of_one_item_too_many_has_two_parts(release: Make) -> None:

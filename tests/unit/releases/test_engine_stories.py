@@ -19,7 +19,7 @@ from stream_dp.control.editions import Held, editions
 from stream_dp.kinds.sealing import SealedTable, Sealing, own_secret
 from stream_dp.kinds.topk import TopKPlan
 from stream_dp.lossless.sealed import WindowNoise
-from stream_dp.records.codec import AnyRecord, entry_key
+from stream_dp.records.codec import AnyRecord, decode, encode, entry_key
 from stream_dp.records.models import Release
 from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.publication import Revision, account
@@ -97,7 +97,7 @@ def holds(edition: Held, start: int) -> bool:
     return edition.from_ms <= start and (edition.until_ms is None or start < edition.until_ms)
 
 
-def expected(definition: Definition, window: tuple[int, int], audience: str, record: Release) -> Release:
+def expected(definition: Definition, window: tuple[int, int], audience: str, record: Release) -> AnyRecord:
     """The record of a window at the level that an audience has of it, from the exact counts and the keyed entropy."""
     last, level = definition.last[window], definition.shown[window][audience]
     view = definition.plan.at(last)
@@ -117,7 +117,7 @@ def expected(definition: Definition, window: tuple[int, int], audience: str, rec
     held = sum(costs, Cost.ZERO)
     if record.privacy.window.cost <= held:  # a pane may have become finer behind the window
         held = record.privacy.window.cost
-    return Revision(
+    made = Revision(
         view,
         audience=audience,
         level=level,
@@ -127,6 +127,7 @@ def expected(definition: Definition, window: tuple[int, int], audience: str, rec
         ledger=account(view.ledger, last),
         panes=len(panes) if paned else None,
     ).release(fields=fields, window_loss=held)
+    return decode(encode(made))
 
 
 def sealed(definition: Definition, start: int) -> Part:

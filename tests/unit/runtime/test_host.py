@@ -218,7 +218,81 @@ async def test_chunk_whose_predecessor_did_not_arrive_ends_the_agent(worker: Wor
     assert len(seen) == len(first) == len(stream.acknowledged)
 
 
+def of(partition: int, offset: int, before: int | None) -> Any:
+    one = message(offset, before, b"a")
+    one.tp = TP("visits", partition)
+    one.value = replace(one.value, partition=partition)
+    return one
+
+
+async def test_partitions_are_worked_on_side_by_side_and_each_in_its_order(worker: Worker) -> None:
+    stream = Stream([of(0, 1, None), of(0, 2, 1), of(1, 7, None)])
+    begun: list[int] = []
+    may_end = {1: asyncio.Event(), 2: asyncio.Event(), 7: asyncio.Event()}
+
+    async def work(chunk: Chunk) -> None:
+        (record,) = chunk.records
+        begun.append(record.offset)
+        await may_end[record.offset].wait()
+
+    sharing = asyncio.create_task(worker.host.share_out(stream, work))
+    await asyncio.sleep(0.05)
+    assert (begun, stream.acknowledged) == ([1], [])
+    may_end[1].set()
+    await asyncio.sleep(0.05)
+    assert (begun, stream.acknowledged) == ([1, 2, 7], [1])
+    may_end[7].set()
+    await asyncio.sleep(0.05)
+    assert stream.acknowledged == [1, 7]
+    may_end[2].set()
+    await sharing
+    assert stream.acknowledged == [1, 7, 2]
+
+
+async def test_work_that_fails_ends_the_agent_with_its_own_error_and_leaves_its_chunk(worker: Worker) -> None:
+    stream = Stream([of(0, 1, None), of(1, 2, None)])
+
+    async def work(chunk: Chunk) -> None:
+        if chunk.partition == 0:
+            raise StateError("poison")
+        await asyncio.Event().wait()
+
+    with pytest.raises(StateError, match="poison"):
+        await worker.host.share_out(stream, work)
+    assert stream.acknowledged == []
+
+
 # -- effects ----------------------------------------------------------------------------------------------
+
+
+async def test_erasing_goes_on_beside_a_step_but_the_next_commit_waits_for_it(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, table, may_end, done = worker.host, worker.tables[RELEASES], threading.Event(), list[str]()
+
+    def erase(partition: int, ranges: object) -> None:
+        may_end.wait(WITHIN_SECONDS)
+        done.append("erased")
+
+    monkeypatch.setattr(table, "erase", erase)
+
+    def first() -> Step:
+        yield Erase(b"a", b"b")
+        yield Send([Message(host.topics.orders, b"sent", b"x", 2)])
+
+    def second() -> Step:
+        yield Commit([(b"c", b"1")])
+        done.append("stored")
+
+    await host.carry_out(first(), table, 1)
+    assert (len(orders(worker, 2)), done) == (1, [])
+    committing = asyncio.create_task(host.carry_out(second(), table, 1))
+    await host.carry_out(second(), table, 0)  # of another partition
+    await asyncio.sleep(0.05)
+    assert done == ["stored"]
+    may_end.set()
+    await committing
+    assert done == ["stored", "erased", "stored"]
 
 
 @pytest.mark.parametrize("threaded", [False, True])

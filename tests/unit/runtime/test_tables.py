@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from stream_dp.config.access import MEMORY, Broker
 from stream_dp.runtime import storage
 from stream_dp.runtime.embedded import MemoryWriter
+from stream_dp.runtime.faust import tables
 from stream_dp.runtime.faust.app import claims
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.topics import RELEASES
@@ -312,6 +314,28 @@ async def test_rows_are_not_read_on_as_an_owner_who_is_one_no_more(table: Durabl
         list(begun)
     with pytest.raises(PartitionLostError):
         rows.get(b"0000")
+
+
+async def test_a_large_commit_is_stored_piece_by_piece_and_never_more_of_it_than_was_acknowledged(
+    table: DurableTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 1000)
+    rows: list[Row] = [(b"k%d" % number, bytes(400)) for number in range(5)]
+    write, sizes = MemoryWriter.write, list[int]()
+
+    async def failing(self: MemoryWriter, some: Sequence[Row]) -> int:
+        sizes.append(len(some))
+        if len(sizes) == 3:
+            raise KafkaError("gone")
+        return await write(self, some)
+
+    monkeypatch.setattr(MemoryWriter, "write", failing)
+    with pytest.raises(KafkaError, match="gone"):
+        await commit(table, 0, rows)
+
+    assert sizes == [2, 2, 1]
+    assert list(stored(table, 0).items()) == rows[:4] == changelog(table, 0)
+    assert offset(table, 0) == 4
 
 
 async def test_erased_rows_are_in_no_file_and_other_rows_stay(table: DurableTable) -> None:

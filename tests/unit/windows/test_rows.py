@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 from stream_dp.errors import StateError
 from stream_dp.releases.rows import BUCKET
 from stream_dp.windows.count_rows import JOURNAL, JournalRow, Marker, ViewMark, journal_key
-from stream_dp.windows.encoding import after, bucket_key, bucket_of, decode, encode, text, window_key, window_start
+from stream_dp.windows.encoding import (
+    after,
+    bucket_key,
+    bucket_of,
+    cut,
+    decode,
+    encode,
+    places_in_order,
+    spans,
+    text,
+    window_key,
+    window_start,
+)
 from stream_dp.windows.merging import MergedBucket, Partial
 from tests.support.phases import PHASES
 
@@ -67,3 +79,18 @@ def test_a_name_that_does_not_fit_its_length_byte_is_refused() -> None:
     assert text("a" * 255)[0] == 255
     with pytest.raises(StateError, match="longer than 255"):
         text("a" * 256)
+
+
+@settings(derandomize=True, max_examples=200, deadline=None, phases=PHASES)
+@given(st.lists(st.integers(0, 12)), st.integers(1, 30))
+def test_many_entries_are_cut_by_their_sizes_as_each_by_itself(sizes: list[int], most: int) -> None:
+    assert [sizes[first:behind] for first, behind in spans(sizes, most)] == list(cut(sizes, int, most))
+
+
+def test_keys_of_any_number_are_in_the_order_of_their_bytes() -> None:
+    """More keys than are sorted at once, with characters beyond each other's planes; their number hides their order."""
+    for number in (0, 1, 255, 257, 70_000):
+        keys = [
+            f"{chr(0xFFF0 + at % 7)}{at * 7919 % 70_001:x}" if at % 3 else chr(0x10000 + at) for at in range(number)
+        ]
+        assert [keys[at] for at in places_in_order(keys)] == sorted(keys, key=str.encode)

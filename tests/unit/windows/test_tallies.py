@@ -149,7 +149,7 @@ def test_the_counter_of_events_counts_contributions_and_not_weights(memory: int)
 
 def test_partitions_add_up_since_all_of_a_user_is_in_one() -> None:
     machine = Machine()
-    merged: list[dict[str, int]] = []
+    merged: list[Mapping[str, int]] = []
     (one,) = [each for each in VIEWS if each.name == "shared"]
     sides = []
     for partition, acts in enumerate(([("u", "a", 1), ("u", "b", 1)], [("v", "a", 1)])):
