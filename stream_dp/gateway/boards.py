@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from stream_dp.errors import StateError
@@ -332,7 +333,16 @@ class Board:
         self._dead[named] = offset, window
         if len(self._dead) > _REMEMBERED:
             _, (self._forgotten, _) = self._dead.popitem(last=False)
+        self._forget_ledgers()
         return window if cell is not None else None
+
+    def _forget_ledgers(self) -> None:
+        """Forget periods of which the topic has no window any more: another one began before the oldest window."""
+        periods = sorted(self.ledgers)
+        oldest = min([*self._gone, *self.order[:1]], default=None) if len(periods) > 1 else None
+        for (name, start_ms), (other, next_ms) in pairwise(periods):
+            if oldest is not None and name == other and next_ms <= oldest[0]:
+                del self.ledgers[name, start_ms]
 
     def _remove(self, window: Window) -> int:
         size = self.cells.pop(window).size

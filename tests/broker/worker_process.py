@@ -1,7 +1,7 @@
 """A worker process for tests of crashes and takeovers: the real `run_worker`, with ways to hurt it.
 
     python -m tests.broker.worker_process CONFIG --broker HOST:PORT --data-dir DIR --status FILE
-        [--session-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
+        [--session-seconds N] [--tick-seconds N] [--start-within SECONDS] [--accept-loss] [--terse]
         [--die-before WHAT:N [--by-filling FOLDER | --by-locking FOLDER]] [--hang WHERE] [--trap FILE]
         [--through HOST:PORT,...] [--http PORT] [--log-format FORM] [--clock FILE]
 
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--log-format", default="text")
     parser.add_argument("--start-within", type=float, default=START_SECONDS)
     parser.add_argument("--session-seconds", type=float, default=application.SESSION_SECONDS)
+    parser.add_argument("--tick-seconds", type=float, default=0.1)
     given = parser.parse_args()
     if given.clock:
         set_clock(given.clock)
@@ -99,7 +100,7 @@ def main() -> None:
     work = run_worker(
         plan,
         agents,
-        Options(tick_seconds=0.1, accept_loss=given.accept_loss, backfill=True),
+        Options(tick_seconds=given.tick_seconds, accept_loss=given.accept_loss, backfill=True),
         start_within_s=given.start_within,
         http=None if given.http is None else Address(LOOPBACK, given.http),
     )

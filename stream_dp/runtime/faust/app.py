@@ -82,7 +82,7 @@ H = TypeVar("H")
 
 
 class App(faust.App):
-    """A Faust application whose consumer hands out chunks for the topics in `coalesced`.
+    """A Faust application whose consumer hands out chunks for the topics in `coalesced` and `changelogs`.
 
     Those of `sources` and `ticks` come in one order; a tick that is ahead of its append time by more than
     `clock_bound_ms` says nothing. Only workers with the same `protocol` share partitions.
@@ -90,6 +90,7 @@ class App(faust.App):
 
     sources: frozenset[str] = frozenset()
     coalesced: frozenset[str] = frozenset()
+    changelogs: frozenset[str] = frozenset()
     ticks: str = ""
     clock_bound_ms: int | None = CLOCK_BOUND_MS
     memory_log: MemoryLog | None = None
@@ -146,6 +147,7 @@ def new_app(plan: Plan, log: MemoryLog | None = None, protocol: str = "") -> App
     app.protocol = protocol
     app.sources = frozenset(sources_of(plan))
     app.coalesced = app.sources.union(topics.internal)
+    app.changelogs = frozenset(topics.changelogs)
     app.ticks = topics.ticks
     app.memory_log = log
     app.cluster = cluster
@@ -158,8 +160,10 @@ def new_app(plan: Plan, log: MemoryLog | None = None, protocol: str = "") -> App
 
 def new_tables(app: App, partitions: int) -> dict[str, DurableTable]:
     """The tables of an application by name, each with so many partitions."""
-    names = (COUNTS, MERGES, RELEASES)
-    return {name: app.Table(name, key_type=bytes, value_type=bytes, partitions=partitions) for name in names}
+    options = {"key_type": bytes, "value_type": bytes, "partitions": partitions}
+    # Two chunks of rows are enough for one batch. With 1, Faust reads changelogs on when they are recovered.
+    of_changelog = {"schema": ChunkSchema(), "recovery_buffer_size": 2}
+    return {name: app.Table(name, **options, **of_changelog) for name in (COUNTS, MERGES, RELEASES)}
 
 
 def register_agents(app: App, plan: Plan, agents: Mapping[str, Callable[[Any, H], Any]], host: H) -> None:

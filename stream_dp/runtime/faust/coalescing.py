@@ -2,8 +2,8 @@
 
 Faust spends two tasks and a queue slot on every message, which caps a worker at about 25,000 a second. The classes
 here hand an agent the list of records that one fetch brought for one partition, in pieces if it is large. Everything
-else is Faust's: membership, flow control, recovery, commits. Only topics named in `App.coalesced` are touched;
-changelogs are not.
+else is Faust's: membership, flow control, recovery, commits. Only topics named in `App.coalesced` and `App.changelogs`
+are touched; a recovery stores a chunk of a changelog at once (`tables.Store`), and nothing below is about it.
 
 A chunk bears the last offset of the chunk that went before it: an agent that meets a chunk whose predecessor it has not
 seen knows that one was lost on the way. The records of the sources and the ticks are handed on in the order of
@@ -211,7 +211,7 @@ class CoalescingConsumer:
             elif order.orders(tp.topic):
                 order.hold(tp, records)
             else:
-                out[tp] = self._batches(tp, records, 0) if tp.topic in coalesced else records
+                out[tp] = self._batches(tp, records, 0) if tp.topic in coalesced | self.app.changelogs else records
         # No fetch is under way here, so positions and records belong together.
         if self._is_sought and not self.app.rebalancing:
             for tp, (records, now_ms, settings) in order.take(order.due(active, self.fetched_to)).items():
@@ -233,7 +233,7 @@ class CoalescingConsumer:
         return batches
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
-        if tp.topic not in self.app.coalesced:
+        if not isinstance(record, Chunk):
             return super()._to_message(tp, record)  # type: ignore[misc]
         return message_of(self.app, tp, record.records[-1], record)
 

@@ -48,12 +48,14 @@ class Store(rocksdb.Store):
         return open_database(self.partition_path(partition), self.app.block_cache)
 
     def apply_changelog_batch(self, batch: Iterable[EventT], **_: Any) -> None:
-        """Store recovered rows, and how far they come, in one batch for each partition."""
+        """Store the rows of recovered chunks, and how far they come, in one batch for each partition.
+
+        One that is owned was recovered, and is written by commits: a fetch that was under way brings their rows again.
+        """
         rows: defaultdict[int, list[Row]] = defaultdict(list)
         last: dict[int, int] = {}
-        for event in batch:
-            message = event.message
-            rows[message.partition].append((message.key, message.value))
+        for message in [event.message for event in batch if event.message.partition not in self.table.owned]:
+            rows[message.partition] += [(record.key, record.value) for record in message.value.records]
             last[message.partition] = max(message.offset, last.get(message.partition, -1))
         for partition, some in rows.items():
             self._db_for_partition(partition).write([*some, (self.offset_key, str(last[partition]).encode())])

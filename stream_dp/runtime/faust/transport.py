@@ -14,7 +14,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from stream_dp.runtime.embedded import LogRecord, MemoryLog
-from stream_dp.runtime.faust.coalescing import CoalescingConsumer, message_of
+from stream_dp.runtime.faust.coalescing import Chunk, CoalescingConsumer, message_of
 from stream_dp.runtime.kafka.unpacking import BARE
 
 KAFKA, MEMORY = "stream-dp-kafka", "stream-dp-memory"
@@ -71,7 +71,7 @@ class Consumer(CoalescingConsumer, driver.Consumer):
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
-        if tp.topic in self.app.coalesced:
+        if isinstance(record, Chunk):
             return super()._to_message(tp, record)
         return message_of(self.app, tp, record, record.value, record.key, record.headers)
 

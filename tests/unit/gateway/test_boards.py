@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from stream_dp.config.plan import Plan
 from stream_dp.gateway.boards import RESUMABLE_MS, UNKNOWN_END, Board, Boards, Reset
 from stream_dp.records.codec import encode, encode_parts, topic_key
+from stream_dp.releases.publication import account
 
 Make = Callable[..., Any]
 DAY_MS = 86_400_000
@@ -258,3 +260,18 @@ def test_a_board_that_is_made_anew_closes_the_streams_of_the_former(release: Mak
     former.closers.add(told.append)
     boards.put(Board("pages", "public", "2"))
     assert told == ["recreated"]
+
+
+def test_a_period_is_forgotten_with_its_last_window(release: Make, visits: Plan) -> None:
+    """It held a record of every period of a ledger for as long as the process ran."""
+    ledger = visits.views["pages"].ledger
+    days = [1, 2, 11, 21]  # in periods of ten days
+    records = [
+        release({"home": 40}, day=day).model_copy(update={"ledger": account(ledger, day * DAY_MS)}) for day in days
+    ]
+    rows = rows_of(*records, *map(topic_key, records[:3]))
+    starts = [10 * DAY_MS * at for at in range(3)]
+
+    kept = [sorted(start for _, start in board_of(rows[:count]).ledgers) for count in (4, 5, 6, 7)]
+
+    assert kept == [starts, starts, starts[1:], starts[2:]]

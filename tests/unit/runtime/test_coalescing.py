@@ -70,7 +70,8 @@ async def consumer() -> Consumer:
         rebalancing=False,
         ticks="ticks",
         sources={"visits"},
-        coalesced={"ticks", "visits", "orders"},
+        coalesced=frozenset({"ticks", "visits", "orders"}),
+        changelogs=frozenset({"changelog"}),
         clock_bound_ms=None,
     )
     made = Consumer(app)
@@ -88,14 +89,12 @@ async def fetch(consumer: Consumer, active: set[TP] = ALL, **records: list[LogRe
     return {tp.topic: found for tp, found in (await consumer._getmany(active, 1.0)).items()}
 
 
-async def test_what_no_tick_is_about_goes_on_at_once_in_one_piece_and_changelogs_as_they_are(
-    consumer: Consumer,
-) -> None:
+async def test_what_no_tick_is_about_goes_on_at_once_in_one_piece(consumer: Consumer) -> None:
     orders, rows = [record(ORDERS, 0), record(ORDERS, 1)], [record(CHANGELOG, 7), record(CHANGELOG, 8)]
 
     assert await fetch(consumer, orders=orders, changelog=rows) == {
         "orders": [chunk_of(orders, None, 0)],
-        "changelog": rows,
+        "changelog": [chunk_of(rows, None, 0)],
     }
     assert await fetch(consumer, orders=[record(ORDERS, 5)]) == {"orders": [chunk_of([record(ORDERS, 5)], 1, 0)]}
 
@@ -204,7 +203,7 @@ async def test_between_an_assignment_and_its_seek_nothing_is_fetched_or_due_thou
     consumer.positions[SOURCE] = 100  # where a fetch of before has come to; nothing of that is held any more
     consumer.laid_out = {TICKS: [tick(0, 10, 100)], SOURCE: [record(SOURCE, 100)], CHANGELOG: [record(CHANGELOG, 7)]}
 
-    assert await fetch(consumer) == {"changelog": [record(CHANGELOG, 7)]}
+    assert await fetch(consumer) == {"changelog": [chunk_of([record(CHANGELOG, 7)], None, 0)]}
     assert consumer.asked[-1][0] == {CHANGELOG}
 
     await consumer.seek_to_committed()
@@ -237,7 +236,7 @@ async def test_what_was_under_way_when_all_was_forgotten_is_left_out_and_fetched
 
     with monkeypatch.context() as patched:
         patched.setattr(Driver, "_getmany", slow)
-        assert await fetch(consumer) == {"changelog": [record(CHANGELOG, 1)]}
+        assert await fetch(consumer) == {"changelog": [chunk_of([record(CHANGELOG, 1)], None, 0)]}
     assert consumer.seeks == seeks
     assert await fetch(consumer, visits=[record(SOURCE, 3)], ticks=[tick(0, 10, 4)]) == {
         "visits": [chunk_of([record(SOURCE, 3)], None, 10)]

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.errors import KafkaError
@@ -13,9 +14,10 @@ from faust.types import TP
 
 from stream_dp.config.access import MEMORY, Broker
 from stream_dp.runtime import storage
-from stream_dp.runtime.embedded import MemoryWriter
+from stream_dp.runtime.embedded import LogRecord, MemoryWriter
 from stream_dp.runtime.faust import tables
 from stream_dp.runtime.faust.app import claims
+from stream_dp.runtime.faust.coalescing import Chunk, message_of
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.topics import RELEASES
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row
@@ -73,6 +75,36 @@ async def test_commit_reaches_changelog_and_database_in_order_and_moves_the_offs
     assert changelog(table, 0) == []
     assert table.rows(1).get(b"a") is None
     assert table.rows(1).get(b"b") == b"2"
+
+
+async def test_recovered_chunks_enter_in_order_and_move_the_offset_to_the_last_of_them(table: DurableTable) -> None:
+    """Faust takes 65 us for a row that is handed over by itself, and an empty folder needs every row."""
+    rows = [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", b"3"), (b"b", b"4")]
+    place = changelog_of(table, 1)
+    records = [LogRecord(place.topic, 1, at, key, value, 0) for at, (key, value) in enumerate(rows, 7)]
+    chunks = [Chunk(place.topic, 1, some, 0) for some in (records[:2], records[2:])]
+    events = [SimpleNamespace(message=message_of(table.app, place, one.records[-1], one)) for one in chunks]
+
+    await commit(table, 1, [(b"d", b"5")])
+    table.apply_changelog_batch(events)
+    assert stored(table, 1) == {b"d": b"5"}, "an owned partition is written by its commits alone"
+    del table._owned[1]
+    table.apply_changelog_batch(events)
+
+    assert stored(table, 1) == {b"b": b"4", b"c": b"3", b"d": b"5"}
+    assert offset(table, 1) == 11
+    assert stored(table, 0) == {}
+
+
+async def test_rows_of_a_changelog_are_read_in_one_chunk(table: DurableTable, worker: Worker) -> None:
+    await commit(table, 1, [(b"%d" % at, b"1") for at in range(20)])
+    consumer, place = worker.app.consumer, changelog_of(table, 1)
+    consumer._positions[place] = 0
+
+    (chunk,) = (await consumer._getmany({place}, 0.1))[place]
+
+    assert [record.offset for record in chunk.records] == list(range(21))
+    assert place not in consumer._get_active_partitions(), "a changelog is read on though it is recovered"
 
 
 @pytest.fixture
