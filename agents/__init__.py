@@ -43,7 +43,8 @@ async def ingest(stream: Any, host: Host) -> None:
 
 async def merge(stream: Any, host: Host) -> None:
     """Sum what the partitions of a source counted, bucket by bucket."""
-    await host.share_out(stream, host.merge)
+    async for chunk in host.chunks(stream):
+        await host.merge(chunk)
 
 
 async def release(stream: Any, host: Host) -> None:

@@ -12,6 +12,8 @@ from fractions import Fraction
 from math import log, sqrt
 from pathlib import Path
 
+import numpy as np
+
 from stream_dp.exact.bits import KeyedBits
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.sealed import laplace_excess, seal
@@ -35,7 +37,7 @@ def levels() -> list[Fraction]:
 def path(epsilons: list[Fraction]) -> list[int]:
     """The count with the noise of every level."""
     thresholds, bits = [threshold_for(epsilon) for epsilon in epsilons], KeyedBits(KEY, WINDOW)
-    fine = seal({b"count": COUNT}, thresholds[-1], bits)[b"count"]
+    (fine,) = seal(np.array([COUNT]), thresholds[-1], bits).tolist()
     return [*(fine + laplace_excess(thresholds, 1, bits)[0]).tolist(), fine]
 
 

@@ -174,13 +174,9 @@ class Carrier:
         self.outboxes_changed = asyncio.Event()
         self._app = app
         self._client = client
-        self._erasing: dict[tuple[str, int], asyncio.Future[None]] = {}
 
     async def carry_out(self, step: Step, table: DurableTable, partition: int, *, threaded: bool = False) -> None:
         """Do what a step asks for, effect by effect; `Erase`s that follow one another are one.
-
-        Erasing goes on beside what follows. The next commit of the partition waits for it: no later row says that
-        something was erased that may not have been.
 
         Where a step fails, memory is ahead of the table. So this worker gives up the partition of that table: whoever
         asks for it until the process ends meets the same error, and works nothing out from what was not stored.
@@ -210,16 +206,13 @@ class Carrier:
             for effect in await asyncio.to_thread(next_effects, step) if threaded else next_effects(step):
                 table.check_owner(partition, owner)
                 if erased and not isinstance(effect, Erase):
-                    await self._erased(table, partition)
+                    await asyncio.to_thread(table.erase, partition, erased)
                     table.check_owner(partition, owner)
-                    erasing = asyncio.get_running_loop().run_in_executor(None, table.erase, partition, erased)
-                    self._erasing[table.name, partition] = erasing
                     erased = []
                 match effect:
                     case None:
                         return
                     case Commit(rows):
-                        await self._erased(table, partition)
                         await table.commit(partition, rows, owner)
                     case Leave():
                         self.outboxes.setdefault((partition, owner), Outboxes()).add(effect)
@@ -232,12 +225,6 @@ class Carrier:
                         self.counters.add(effect)
                     case Warn(words):
                         log.warning(words)
-
-    async def _erased(self, table: DurableTable, partition: int) -> None:
-        """Wait until what a partition of a table was asked to erase is erased."""
-        if (erasing := self._erasing.get((table.name, partition))) is not None:
-            await asyncio.shield(erasing)  # whoever is cancelled here leaves it to the next who waits
-            self._erasing.pop((table.name, partition), None)
 
     async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> Sequence[int | None]:
         """Send messages and wait for every acknowledgement, through any outage of the broker.

@@ -12,7 +12,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -206,40 +205,15 @@ class Host(Carrier):
             StateError: a chunk was lost between the consumer and the stream.
         """
         async for event in stream.noack().events():
-            async with self._taken(stream, event) as chunk:
-                yield chunk
-
-    async def share_out(self, stream: Any, work: Callable[[Chunk], Awaitable[None]]) -> None:
-        """Work on the chunks of a stream: those of a partition one after the other, beside those of others.
-
-        A chunk is acknowledged when the work on it is done; all else is as of `chunks`.
-        """
-        under_way: dict[TP, asyncio.Task[None]] = {}
-
-        async def work_on(event: Any) -> None:
-            async with self._taken(stream, event) as chunk:
-                await work(chunk)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                async for event in stream.noack().events():
-                    if (before := under_way.get(event.message.tp)) is not None:
-                        await asyncio.wait([before])
-                    under_way[event.message.tp] = group.create_task(work_on(event))
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-
-    @asynccontextmanager
-    async def _taken(self, stream: Any, event: Any) -> AsyncIterator[Chunk]:
-        message = event.message
-        tp, chunk = message.tp, message.value
-        if chunk.before is not None and self._read.get(tp) != chunk.before:
-            raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
-        if chunk.settings > self.plan.settings:
-            await self.catch_up()
-        yield chunk
-        self._read[tp] = message.offset
-        await stream.ack(event)
+            message = event.message
+            tp, chunk = message.tp, message.value
+            if chunk.before is not None and self._read.get(tp) != chunk.before:
+                raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
+            if chunk.settings > self.plan.settings:
+                await self.catch_up()
+            yield chunk
+            self._read[tp] = message.offset
+            await stream.ack(event)
 
     def ticks(self, chunk: Chunk) -> list[Tick]:
         """Return the ticks of a chunk of the ticks topic; partitions that ask for ticks are noted."""

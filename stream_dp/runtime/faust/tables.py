@@ -54,7 +54,10 @@ class Store(rocksdb.Store):
         """
         rows: defaultdict[int, list[Row]] = defaultdict(list)
         last: dict[int, int] = {}
-        for message in [event.message for event in batch if event.message.partition not in self.table.owned]:
+        own = self.table.changelog_topic.topics  # Faust may put a chunk of a topic that it does not know here
+        for message in [event.message for event in batch]:
+            if message.topic not in own or message.partition in self.table.owned:
+                continue
             rows[message.partition] += [(record.key, record.value) for record in message.value.records]
             last[message.partition] = max(message.offset, last.get(message.partition, -1))
         for partition, some in rows.items():
