@@ -337,7 +337,7 @@ class Board:
         return window if cell is not None else None
 
     def _forget_ledgers(self) -> None:
-        """Forget periods of which the topic has no window any more: another one began before the oldest window."""
+        """Forget each period whose successor began before the oldest window that the topic still has."""
         periods = sorted(self.ledgers)
         oldest = min([*self._gone, *self.order[:1]], default=None) if len(periods) > 1 else None
         for (name, start_ms), (other, next_ms) in pairwise(periods):

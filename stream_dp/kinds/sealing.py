@@ -503,7 +503,7 @@ def seal_counts(
     """Noise a window's counts at the finest level, and draw what the others add; afterwards they can be erased.
 
     Args:
-        keys: each once, in any order; what is drawn goes by theirs.
+        keys: each once, in any order; noise is drawn in sorted order.
         counts: of the keys.
         levels: the ladder, coarse to fine.
         sealing: where the randomness comes from.

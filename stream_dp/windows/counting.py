@@ -90,7 +90,7 @@ class CountedPartition:
     partitioner: Partitioner | None = None
 
     def misplaced(self, users: Iterable[bytes]) -> Container[bytes]:
-        """Return those of some users that stand in a partition that is not theirs."""
+        """Return the users among these whose events belong into another partition."""
         if self.partitioner is None:
             return ()
         asked = list(set(users))

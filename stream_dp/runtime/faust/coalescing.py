@@ -188,6 +188,7 @@ class CoalescingConsumer:
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
         coalesced, order = self.app.coalesced, self._order
+        in_chunks = coalesced | self.app.changelogs
         active = set(active_partitions or ())
         if self.app.rebalancing or not self._is_sought:
             # Until a rebalance ends, Faust's recovery may already have resumed these partitions, but then clears the
@@ -211,7 +212,7 @@ class CoalescingConsumer:
             elif order.orders(tp.topic):
                 order.hold(tp, records)
             else:
-                out[tp] = self._batches(tp, records, 0) if tp.topic in coalesced | self.app.changelogs else records
+                out[tp] = self._batches(tp, records, 0) if tp.topic in in_chunks else records
         # No fetch is under way here, so positions and records belong together.
         if self._is_sought and not self.app.rebalancing:
             for tp, (records, now_ms, settings) in order.take(order.due(active, self.fetched_to)).items():
