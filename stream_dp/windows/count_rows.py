@@ -252,11 +252,16 @@ def rekey_key(source: str) -> bytes:
     return REKEYED + text(source)
 
 
-class JournalRow(msgspec.Struct, array_like=True):
-    """Contributions of one chunk to one window: user and item at the same place of two lists."""
+class JournalRowHead(msgspec.Struct, array_like=True):
+    """What a `JournalRow` begins with."""
 
     last_offset: int
     """That of the chunk: as long as it is behind the marker's, no row of the chunk counts."""
+
+
+class JournalRow(JournalRowHead, array_like=True):
+    """Contributions of one chunk to one window: user and item at the same place of two lists."""
+
     users: list[bytes]
     items: list[str]
 

@@ -5,12 +5,17 @@ each window it adds to, then the marker, whose offset is the commit point: rows 
 partition is loaded, records up to it are skipped when they are read again. Which contribution is kept depends on the
 user's own earlier events only.
 
+Views that keep the same contributions share open windows: a chunk is bounded once for all of them. Each has a journal
+of its own. Views share when, on loading, all that bounding reads is equal, the stored journals included
+(`ViewState.bounds_like`). They part as soon as one of them hands on another window than the rest.
+
 Chunks and ticks come in one order, that of the logs (`runtime.ordering`): a tick behind exactly the records that stood
 in the source when it was made.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat, zip_longest
@@ -22,6 +27,7 @@ from stream_dp.windows.count_rows import (
     MARKER,
     REPEATS,
     JournalRow,
+    JournalRowHead,
     Marker,
     SourcePartition,
     SourcePartitionClock,
@@ -62,6 +68,8 @@ Row = tuple[bytes, bytes | None]
 LARGE_BYTES = 16 << 20
 """Of an open window in memory: a larger one may take some 50 ms to count when it closes."""
 
+_Refused = tuple[Sequence[tuple[int, str]], Sequence[str]]
+"""What was refused, (offset, reason), and the views that refused it; none: it was refused for every view."""
 _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
 """Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 
@@ -140,15 +148,24 @@ class PartitionCounter:
         self.held: Mapping[str, int] = {}
         """By view, the start of the first window that is not closed: settings that are not taken up are about it."""
         self._choose()
+        self._group()
 
     def _choose(self) -> None:
         """Choose the definitions that count: those that are over do not, and their fields need not be in records."""
         self._counting = [state for state in self._views if not state.is_over]
         self._decoder = self._decoder_of([state.view.name for state in self._counting])
-        oldest: dict[str, str] = {}
+        seen: set[str] = set()
         for state in self._counting:
-            oldest.setdefault(state.view.view, state.view.name)
-        self._oldest = set(oldest.values())
+            state.is_oldest = state.view.view not in seen
+            seen.add(state.view.view)
+
+    def _group(self) -> None:
+        """Put views together that share their open windows."""
+        groups: dict[int, list[tuple[int, ViewState]]] = {}
+        for column, state in enumerate(self._counting):
+            groups.setdefault(id(state.windows), []).append((column, state))
+        self._groups = [(group[0][0], [state for _, state in group]) for group in groups.values()]
+        """Of each, the column of a chunk that its views count."""
 
     @property
     def next_offset(self) -> int:
@@ -157,10 +174,12 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if the next chunk may need a window or users on disk, or close a large window."""
+        """True if the next chunk may need a window or users on disk, close a large window, or let views part."""
         if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
-        windows = (window for state in self._views for window in state.windows.values())
+        if any(self.held or not all(state.is_oldest for state in group) for _, group in self._groups if len(group) > 1):
+            return True
+        windows = (window for _, group in self._groups for window in group[0].windows.values())
         large = min(LARGE_BYTES, self._memory.most_bytes // 2)
         return any(window.spill_store is not None or window.memory_bytes > large for window in windows)
 
@@ -177,42 +196,63 @@ class PartitionCounter:
         yield from Handover([state.view for state in self._views], marker, rows).carried_out(
             self._marker_key(), self._outlet, self._partition
         )
+        for state in self._views:
+            state.mark = marker.views.get(state.view.name, state.mark)
+            if state.mark.fingerprint != state.view.fingerprint:
+                raise ConfigError(_changed(state.view.name))
+        self._choose()
         rolled_back: list[Row] = []
         left: list[Row] = []
+        leaders: list[ViewState] = []
         for state in self._views:
-            name, bound = state.view.name, state.view.participation
+            bound = state.view.participation
             state.participation = None if bound is None else Participation(state.view, bound, rows)
-            if name in marker.views:
-                state.mark = marker.views[name]
-                if state.mark.fingerprint != state.view.fingerprint:
-                    raise ConfigError(_changed(name))
-            prefix = JOURNAL + text(name)
-            purging = {start for start, _ in state.mark.purging}
-            for some in cut(rows.scan(prefix, after(prefix)), row_size, CHUNK_BYTES):
+            alike = next(
+                (one for one in leaders if one.bounds_like(state) and self._have_one_journal(one, state)), None
+            )
+            if alike is None:
+                leaders.append(state)
+            else:
+                state.windows = alike.windows
+            for some in cut(self._stored_journal(state), row_size, CHUNK_BYTES):
                 for key, value in some:
-                    start = window_start(JOURNAL, name, key)
-                    if start in purging:
-                        continue
-                    row = decode(JournalRow, value)
+                    start = window_start(JOURNAL, state.view.name, key)
+                    row = decode(JournalRow if alike is None else JournalRowHead, value)
                     if row.last_offset > marker.offset:
                         rolled_back.append((key, None))
-                        if state.participation is not None:
+                        if state.participation is not None and isinstance(row, JournalRow):
                             left += state.participation.rolled_back(start, row.users, marker.offset)
-                    else:
-                        state.rows[start] += 1
-                        window = state.windows.setdefault(state.view.bounded_in(start), OpenWindow())
-                        window.add(row)
-                        window.settle([row], self._memory)
+                        continue
+                    state.rows[start] += 1
+                    if isinstance(row, JournalRow):
+                        state.take(start, row, self._memory)
                 yield Increment(ROWS_LOADED, len(some))
         if rolled_back:
             yield Commit([*left, *rolled_back])  # in this order: the journal tells who had entered
         marker.views = {state.view.name: state.mark for state in self._views}
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in self._configured), rows)
         yield from drop_others(self._configured, rows)
-        self._choose()
+        self._group()
         yield from self._purge(self._views)
         yield from self._forget_entered(self._views)
         yield from self._hand_on()
+
+    def _stored_journal(self, state: ViewState) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a view that are not to be purged, with what stands behind the commit point."""
+        name, purging = state.view.name, {start for start, _ in state.mark.purging}
+        prefix = JOURNAL + text(name)
+        stored = self._rows.scan(prefix, after(prefix))
+        return ((key, value) for key, value in stored if window_start(JOURNAL, name, key) not in purging)
+
+    def _have_one_journal(self, one: ViewState, other: ViewState) -> bool:
+        """Return True if the journals of two views say the same of the same windows, up to the commit point."""
+
+        def counted(state: ViewState) -> Iterator[tuple[bytes, bytes]]:
+            at, offset = len(JOURNAL + text(state.view.name)), self._marker.offset
+            stored = self._stored_journal(state)
+            return ((key[at:], value) for key, value in stored if decode(JournalRowHead, value).last_offset <= offset)
+
+        return all(row == others for row, others in zip_longest(counted(one), counted(other)))
 
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
         """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
@@ -271,40 +311,40 @@ class PartitionCounter:
         Returns:
             The journal rows of what was accepted.
         """
-        refused = [(offset, reason, "") for offset, reason in decoded.refused]
+        refused: list[_Refused] = [(decoded.refused, [])]
         changed: list[Row] = []
         misplaced = self._counted.misplaced(decoded.users)
-        for column, state in enumerate(self._counting):
-            clock = self._clock(state, partition)
-            self._take_out(state, decoded, column)
-            marks = decoded.watermarks if state.view.clock == "event" else ()
-            is_oldest = state.view.name in self._oldest
+        for column, group in self._groups:
+            one = group[0]
+            self._take_out(one, decoded, column)
             admission = Admission(
-                clock.clock_ms,
+                self._clock(one, partition).clock_ms,
                 now_ms,
-                state.mark.open_from_ms,
-                marks,
+                one.mark.open_from_ms,
+                decoded.watermarks if one.view.clock == "event" else (),
                 misplaced,
-                is_oldest=is_oldest,
-                participation=state.participation,
+                is_oldest=one.is_oldest,
+                participation=one.participation,
             )
-            bound = bound_chunk(state.view, state.windows, decoded.columns[column], admission)
-            clock.clock_ms = bound.clock_ms
-            if decoded.watermarks:
-                clock.idle_since_ms = now_ms
-            self._move(state, now_ms)
-            refused += [(offset, reason, state.view.name) for offset, reason in bound.refused]
+            bound = bound_chunk(one.view, one.windows, decoded.columns[column], admission)
+            refused.append((bound.refused, [state.view.name for state in group]))
             counted = sum(len(row.users) for row in bound.added.values())
-            yield Increment("events_counted", counted, (("view", state.view.view),))
+            values: list[tuple[int, bytes]] = []
             settled: dict[int, list[JournalRow]] = {}
             for start, row in bound.added.items():
                 row.last_offset = last
-                for value in row.encoded():
-                    changed.append((journal_key(state.view.name, start, state.rows[start]), value))
-                    state.rows[start] += 1
-                settled.setdefault(state.view.bounded_in(start), []).append(row)
+                values += [(start, value) for value in row.encoded()]
+                settled.setdefault(one.view.bounded_in(start), []).append(row)
             for start, rows in settled.items():
-                state.windows[start].settle(rows, self._memory)
+                one.windows[start].settle(rows, self._memory)
+            for state in group:
+                clock = self._clock(state, partition)
+                clock.clock_ms = bound.clock_ms
+                if decoded.watermarks:
+                    clock.idle_since_ms = now_ms
+                self._move(state, now_ms)
+                yield Increment("events_counted", counted, (("view", state.view.view),))
+                changed += [(state.next_key(start), value) for start, value in values]
         yield from self._refuse(refused, partition)
         return changed
 
@@ -394,15 +434,17 @@ class PartitionCounter:
             if state.view.name == view:
                 yield from send_lost_partials(state.view, state.mark, from_ms, self._outlet, self._partition)
 
-    def _refuse(self, refused: Sequence[tuple[int, str, str]], partition: int) -> Iterator[Effect]:
+    def _refuse(self, refused: Sequence[_Refused], partition: int) -> Iterator[Effect]:
         tally: dict[tuple[str, str], int] = {}
         letters: dict[tuple[int, str], dict[str, None]] = {}
         marks = self._marker.views
-        for offset, reason, view in refused:
-            tally[reason, view] = tally.get((reason, view), 0) + 1
-            if reason not in REPEATS:
-                names = [view] if view else [state.view.name for state in self._counting]
-                letters.setdefault((offset, reason), {}).update(dict.fromkeys(map(view_of, names)))
+        for found, views in refused:
+            for reason, amount in Counter(reason for _, reason in found).items():
+                tally |= {(reason, view): amount for view in views or [""]}
+            names = dict.fromkeys(map(view_of, views or [state.view.name for state in self._counting]))
+            for offset, reason in found:
+                if reason not in REPEATS:
+                    letters.setdefault((offset, reason), {}).update(names)
         for (reason, view), amount in sorted(tally.items()):
             total = marks[view].refused if view else self._marker.refused
             total[reason] = total.get(reason, 0) + amount
@@ -437,13 +479,27 @@ class PartitionCounter:
                 partials = (message for start in starts for message in self._partials(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
-                mark.hand_on(stop, state.forget(stop), len(starts))
+                mark.hand_on(stop, state.forget_rows(stop), len(starts))
                 yield Commit([self._marker_row()])
                 yield Increment("windows_closed", len(starts), (("view", view.view),))
-            yield from self._purge(closed)
-            yield from self._forget_entered(closed)
             if any(state.is_over for state in closed):
                 self._choose()
+            self._part()
+            for state in closed:
+                state.forget_windows()
+            yield from self._purge(closed)
+            yield from self._forget_entered(closed)
+            self._group()
+
+    def _part(self) -> None:
+        """Give windows of their own, from their journals, to views that no longer take the same events as the first."""
+        for _, (first, *others) in self._groups:
+            for state in others:
+                if state.admits != first.admits:
+                    state.windows = {}
+                    for start in state.rows:
+                        for row in self._journal(state.view.name, start):
+                            state.take(start, row, self._memory)
 
     def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
         view, mark = state.view, state.mark

@@ -247,9 +247,10 @@ class EventDecoder:
         event, places = _struct(kinds)
         self._values = values(event)
         self._read = self._values.read
-        found = [places[names_of(name)] for name in form.items]
-        self._item_of = [attrgetter(place) for place in found]
-        self._lists = [name in form.lists for name in form.items]
+        names = list(dict.fromkeys(form.items))
+        self._item_of = [attrgetter(places[names_of(name)]) for name in names]
+        self._lists = [name in form.lists for name in names]
+        self._columns = [names.index(name) for name in form.items]
         self._user = None if form.user is None else attrgetter(places[names_of(form.user)])
         self._times = _time_reader(form, places)
         self.learn = self._values.learn
@@ -272,6 +273,7 @@ class EventDecoder:
         for column, is_list in zip(out.columns, self._lists, strict=True):
             if is_list:
                 _spread(column, out)
+        out.columns = [out.columns[at] for at in self._columns]
         return out
 
     def _all_events(self, records: Sequence[Record], out: Decoded, columns: Sequence[list[Any]]) -> bool:

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.windows.count_rows import JournalRow, SourcePartitionClock, ViewMark
+from stream_dp.windows.count_rows import JournalRow, SourcePartitionClock, ViewMark, journal_key
 from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.participation import Participation
 from stream_dp.windows.views import CountedView
@@ -251,7 +251,7 @@ _NOBODY_THERE_MS = 60_000
 
 @dataclass(slots=True)
 class ViewState:
-    """A view, how far it has come, and its open windows by start."""
+    """A view, how far it has come, and its open windows by start, which it may share with views that bound alike."""
 
     view: CountedView
     mark: ViewMark
@@ -261,17 +261,46 @@ class ViewState:
     """Return the number of journal rows of each window."""
     participation: Participation | None = None
     """Who has entered how many windows; None if that is not bounded, and before it is loaded."""
+    is_oldest: bool = True
+    """No earlier definition of the view is counted."""
 
-    def forget(self, stop_ms: int) -> list[tuple[int, int]]:
-        """Forget what bounds only windows that were handed on: all before the one that starts at `stop_ms`.
+    def bounds_like(self, other: ViewState) -> bool:
+        """Return True if whatever records come next, the same contributions to windows that hold the same are kept.
+
+        It is not asked what the windows hold.
+        """
+        return self.view.participation is None and self.admits == other.admits and self.view.admits_like(other.view)
+
+    @property
+    def admits(self) -> tuple[object, ...]:
+        """What changes of all that decides which events are in time."""
+        clocks = {at: (clock.clock_ms, clock.idle_since_ms) for at, clock in self.mark.source_partitions.items()}
+        return self.mark.clock_ms, self.mark.idle_since_ms, self.mark.open_from_ms, clocks, self.is_oldest
+
+    def take(self, start: int, row: JournalRow, memory: WindowMemory) -> None:
+        """Take a stored journal row of a window into what is held."""
+        window = self.windows.setdefault(self.view.bounded_in(start), OpenWindow())
+        window.add(row)
+        window.settle([row], memory)
+
+    def next_key(self, start: int) -> bytes:
+        """The key of the next journal row of a window."""
+        self.rows[start] += 1
+        return journal_key(self.view.name, start, self.rows[start] - 1)
+
+    def forget_rows(self, stop_ms: int) -> list[tuple[int, int]]:
+        """Forget the journals of what bounds only windows before the one that starts at `stop_ms`.
 
         Returns:
             Starts of the windows whose journals nobody needs any more, and how many rows these have.
         """
-        for start in [start for start in self.windows if self.view.is_over(start, stop_ms)]:
-            self.windows.pop(start).drop()
         over = sorted(start for start in self.rows if self.view.is_over(self.view.bounded_in(start), stop_ms))
         return [(start, self.rows.pop(start)) for start in over]
+
+    def forget_windows(self) -> None:
+        """Forget what bounds only windows that were handed on, by every view that shares them."""
+        for start in [start for start in self.windows if self.view.is_over(start, self.mark.open_from_ms)]:
+            self.windows.pop(start).drop()
 
     @property
     def is_over(self) -> bool:

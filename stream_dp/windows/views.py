@@ -166,6 +166,15 @@ class CountedView:
         own = self.name if self.participation else ""
         return self.windows, self.bounds, self.items_per_user, self.item, self.has_lists, self.domain, own
 
+    def admits_like(self, other: CountedView) -> bool:
+        """Return True if, besides, the same events are in time for it, by clocks that show the same."""
+        return self.accepts_like(other) and self._admits == other._admits
+
+    @property
+    def _admits(self) -> tuple[object, ...]:
+        times = self.grace_ms, self.max_ahead_ms, self.idle_ms, self.first_ms, self.until_ms, self.origin_ms
+        return self.clock, *times
+
     def unit(self, start_ms: int, tiling: Shape) -> Interval:
         """Return what a user enters with a contribution to a window: that window, or what is bounded together with it.
 

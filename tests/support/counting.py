@@ -93,10 +93,14 @@ def counter(
     memory: int = 1 << 30,
     spill_stores: Callable[[], SpillStore] | None = None,
 ) -> PartitionCounter:
-    """A counter of views that all count the field `page`; `configured` are the views of all sources."""
+    """A counter of views that count the fields of a form, or `page`; `configured` are the views of all sources."""
+    whole = form or EventFormat(("page",) * len(views), None, "at", "ms")
+    fields = [(field, field in whole.lists) for field in whole.items]
+    views = tuple(
+        replace(one, item=field, has_lists=is_list) for one, (field, is_list) in zip(views, fields, strict=True)
+    )
 
     def form_of(names: Sequence[str]) -> EventFormat:
-        whole = form or EventFormat(("page",) * len(views), None, "at", "ms")
         return replace(whole, items=tuple(whole.items[at] for at, one in enumerate(views) if one.name in names))
 
     return PartitionCounter(
