@@ -247,3 +247,37 @@ def test_a_view_with_another_past_does_not_share(bounded: list[str]) -> None:
     machine.carry_out(one.ticks([20]))
     assert (handed_on(machine.sent)["old"][10], handed_on(machine.sent)["new"][10]) == ({}, {"b": 1})
     assert bounded == ["old", "old", "new"]
+
+
+def test_a_view_that_opens_later_does_not_share(bounded: list[str]) -> None:
+    machine = Machine()
+    machine.carry_out(loaded(machine, view("old")).ticks([5]))
+    one = loaded(machine, view("old"), view("new"))
+    machine.sent.clear()
+    machine.carry_out(one.chunk(chunk(0, ("u", "a", 7)), 8))
+    assert letters_by_view(machine.sent) == [(0, "late", "new")]
+    assert bounded == ["old", "new"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_views_of_which_one_has_an_earlier_definition_that_is_open_do_not_share(
+    restarts: bool, bounded: list[str]
+) -> None:
+    """Of an event that is too early for both, only the one without says that it is late."""
+    later = {"first_ms": 30, "origin_ms": 0}
+    views = [
+        replace(view("slow", grace_ms=9), until_ms=30),
+        view("slow@2", **later),
+        replace(view("fast"), until_ms=30),
+        view("fast@2", **later),
+    ]
+    machine = Machine()
+    one = loaded(machine, *views)
+    machine.carry_out(one.chunk(chunk(0, ("u", "a", 31)), 31))
+    assert bounded == ["slow", "slow@2", "fast"]
+    machine.carry_out(one.ticks([34]))
+    if restarts:
+        one = loaded(machine, *views)
+    machine.carry_out(one.chunk(chunk(1, ("u", "b", 25)), 35))
+    assert bounded[3:] == ["slow", "slow@2", "fast@2"]
+    assert letters_by_view(machine.sent) == [(1, "late", "fast")]
