@@ -37,7 +37,7 @@ DEAD_LETTERS = "dead-letters"
 KAFKA_PREFIX = "__"
 OWNERS_TOPIC = "stream-dp-owners"
 """The topic in which applications claim theirs, behind the prefix that they share."""
-MOST_AUDIENCES = 100
+MOST_AUDIENCES = 1000
 MOST_RELEASE_TOPICS = 2000
 """Of an application. Where its audiences, its views or its topics stand in one row or record, that is no large one."""
 _REFERENCES = {"source": "sources", "ledger": "ledgers", "ladder": "ladders"}

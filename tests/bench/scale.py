@@ -178,7 +178,7 @@ CASES = {
         for partitions in (4, 64)
         for released in (1, 20, 200)
     ],
-    "audiences": [replace(BASE, audiences=count) for count in (1, 10, 100)],
+    "audiences": [replace(BASE, audiences=count) for count in (1, 10, 100, 1000)],
     "network": [replace(BASE, events=400_000, delay_ms=delay_ms) for delay_ms in (0, 1, 5)],
 }
 COLUMNS = {

@@ -85,7 +85,8 @@ def differences(spec: TopicSpec, has: Mapping[str, str]) -> dict[str, str]:
         spec: what the topic must be.
         has: its settings, as far as they are known.
     """
-    return {name: must for name, must in spec.config.items() if name in has and not _holds(name, has[name], must)}
+    others = ((name, must) for name, must in spec.config.items() if has.get(name, must) != must)
+    return {name: must for name, must in others if not _holds(name, has[name], must)}
 
 
 def command(topic: str, wanted: Mapping[str, str]) -> str:

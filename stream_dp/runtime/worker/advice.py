@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from stream_dp.accounting import Cost
@@ -18,7 +18,6 @@ from stream_dp.config.explanation import price_words
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.control.editions import presented
-from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import Period, read_statements
 from stream_dp.runtime.faust.delivery import Balances, Counters
 from stream_dp.runtime.kafka.topics import sources_of
@@ -90,7 +89,7 @@ class Advice:
         """Look once."""
         for key, share in self._shares():
             self._tell(key, share)
-        self._tell_of_ledgers(await asyncio.to_thread(self._balances.entries))  # a millisecond for each view
+        await self._tell_of_ledgers()
         if self._clock() - self._hour >= HOUR_SECONDS:
             self._hour = self._clock()
             self._sum_up()
@@ -157,7 +156,9 @@ class Advice:
 
     # -- windows and budgets ----------------------------------------------------------------------------------
 
-    def _tell_of_ledgers(self, entries: Sequence[LedgerEntry]) -> None:
+    async def _tell_of_ledgers(self) -> None:
+        entries = await asyncio.to_thread(self._balances.entries)  # a millisecond for each view
+        statements = await asyncio.to_thread(read_statements, [(0, entry) for entry in entries])
         for entry in entries:
             period = Period.of(entry)
             is_window = entry.type == "refusal" and any(reader.revision == 1 for reader in entry.audiences)
@@ -176,7 +177,7 @@ class Advice:
                     format_time(period.end_ms),
                     period.ledger,
                 )
-        for period, statement in read_statements((0, entry) for entry in entries).items():
+        for period, statement in statements.items():
             self._tell_end(period, forecast(self._plan, statement)[1])
 
     def _tell_end(self, period: Period, end_ms: int) -> None:

@@ -368,11 +368,11 @@ def test_fingerprint_looks_at_every_field_it_should(planned: Planner) -> None:
 def test_more_audiences_or_release_topics_than_one_record_can_name_are_refused(
     planned: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readers = "".join(f"  reader-{number}: overview\n" for number in range(98))
+    readers = "".join(f"  reader-{number}: overview\n" for number in range(998))
     with pytest.raises(ConfigError) as caught:
         planned(("audiences:\n", "audiences:\n" + readers))
     assert [str(fault) for fault in caught.value.faults] == [
-        "audiences: an application has at most 100, not 101; split it in two"
+        "audiences: an application has at most 1000, not 1001; split it in two"
     ]
     monkeypatch.setattr(crosschecks, "MOST_RELEASE_TOPICS", 4)
     with pytest.raises(ConfigError, match=r"^views: one release topic .* at most 4, not 5; split"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.windows import counting
+from stream_dp.windows import bounding, counting
 from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, ViewMark
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Step
@@ -17,7 +17,7 @@ from stream_dp.windows.encoding import after, decode, text
 from stream_dp.windows.merging import Partial
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.shapes.tumbling import Tiling
-from stream_dp.windows.views import CountedView, state_name, view_of
+from stream_dp.windows.views import Clock, CountedView, state_name, view_of
 from tests.support.chosen import ordinarily
 from tests.support.counting import (
     PARTIALS,
@@ -46,7 +46,7 @@ OTHERS = [
 def bounded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the views by which chunks are bounded."""
     names: list[str] = []
-    bound_chunk = counting.bound_chunk
+    bound_chunk = bounding.bound_chunk
 
     def noted(one: CountedView, *args: Any) -> Any:
         names.append(one.name)
@@ -116,7 +116,8 @@ def story(chance: random.Random, offset: int, now: int, held: Sequence[str]) -> 
 
 def definitions(chance: random.Random) -> list[list[list[CountedView]]]:
     """In each of two phases, the definitions of each view: some are changed, and one is new in the second."""
-    clock, bounds = chance.choice(["wall", "event"]), Tiling(30) if chance.random() < 0.3 else None
+    clocks: list[Clock] = ["wall", "event"]
+    clock, bounds = chance.choice(clocks), Tiling(30) if chance.random() < 0.3 else None
 
     def of(one: CountedView) -> CountedView:
         grouped = () if bounds is not None else one.weights
@@ -201,7 +202,12 @@ def test_views_share_again_after_a_restart_and_read_their_journal_once(
     one = loaded(machine, *LIKE)
     machine.carry_out(one.chunk(chunk(0, ("u", "a", 1), ("u", "b", 2)), 5))
     add = OpenWindow.add
-    monkeypatch.setattr(OpenWindow, "add", lambda window, row: (read.append(row), add(window, row)))
+
+    def noted(window: OpenWindow, row: JournalRow) -> None:
+        read.append(row)
+        add(window, row)
+
+    monkeypatch.setattr(OpenWindow, "add", noted)
     one = loaded(machine, *LIKE)
     machine.carry_out(one.chunk(chunk(2, ("u", "c", 3), ("v", "c", 3)), 6))
     assert bounded == ["a", "a"]
