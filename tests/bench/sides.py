@@ -1,4 +1,4 @@
-"""The sides of the benchmark, each a process of its own: `python -m tests.bench.sides product|unfenced|plain ...`.
+"""The sides of the benchmark, each a process of its own: `python -m tests.bench.sides product ...`.
 
 Each starts, reads the topic from its beginning, prints one line of JSON and ends.
 """
@@ -89,10 +89,13 @@ class Stopwatch:
 
 
 class TimedHost(Host):
-    """The host of the agents as it is, with a look at the clock before the first chunk of events and behind each."""
+    """The host of the agents as it is, with a look at the clock before the first chunk of events and behind each.
 
-    def __init__(self, *args: Any, watched: str, records: int, **options: Any) -> None:
-        self._watched, self._left = watched, records
+    It may drop the chunks of events: then they are read, and nothing else becomes of them.
+    """
+
+    def __init__(self, *args: Any, watched: str, records: int, drops: bool = False, **options: Any) -> None:
+        self._watched, self._left, self._drops = watched, records, drops
         self.stopwatch = Stopwatch()
         self.chunk_sizes: list[int] = []
         self.begun = asyncio.Event()
@@ -106,7 +109,8 @@ class TimedHost(Host):
             if watched:
                 self.stopwatch.start()
                 self.begun.set()
-            yield chunk
+            if not (watched and self._drops):
+                yield chunk
             if watched:
                 self.chunk_sizes.append(len(chunk.records))
                 self._left -= len(chunk.records)
@@ -188,6 +192,15 @@ async def product(broker: str, topic: str, events: int, folder: Path) -> dict[st
         "longest_chunk": max(host.chunk_sizes),
         "counters": {line.replace(plan.name, "sales"): count for line, count in host.counters.lines().items()},
     }
+
+
+async def reading(broker: str, topic: str, events: int, folder: Path) -> dict[str, Any]:
+    """Run a worker that reads all events of a topic and drops them: as fast as any worker with this consumer can be."""
+    records = events + PARTITIONS * WINDOWS
+    make = partial(TimedHost, watched=topic, records=records, drops=True)
+    host = await start_worker(product_plan(broker, topic, folder), make)
+    wall, cpu = await host.until_counted()
+    return {"wall_s": wall, "cpu_s": cpu}
 
 
 class UnfencedWriter:
@@ -281,7 +294,7 @@ async def plain(broker: str, topic: str, events: int, folder: Path) -> dict[str,
     return {"wall_s": wall, "cpu_s": cpu}
 
 
-_SIDES = {"product": product, "unfenced": unfenced, "plain": plain}
+_SIDES = {"product": product, "unfenced": unfenced, "reading": reading, "plain": plain}
 
 
 def main() -> None:

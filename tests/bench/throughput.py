@@ -1,7 +1,7 @@
 """Events per second through the whole durable path, beside named peers: `python -m tests.bench.throughput`.
 
-The peers are a plain Faust agent, Quix Streams and Kafka Streams; and itself without the fence that gives every
-partition one writer, so that the ratio says what that costs.
+The peers are a plain Faust agent, Quix Streams and Kafka Streams; and itself, once without the fence that gives every
+partition one writer, so that the ratio says what that costs, and once without counting, which is the ceiling.
 
 One run of it writes the events to a topic once and then measures the sides in turn, each time in a new process with
 new state. docs/benchmarks.md says what is measured and what the figures do not say.
@@ -47,6 +47,7 @@ _WIDTH = 110
 SIDES = {
     "product": "stream-dp: bounded, effect once",
     "unfenced": "the same without the fence",
+    "reading": "the worker reads and counts nothing",
     "plain": "plain Faust: one table update each",
     **PEERS,
 }
@@ -235,7 +236,7 @@ def main() -> None:
                 found = run_side(side, address, topic, amount, asked.peers)
                 if side in PEERS:
                     check_peer(found, count, sums[side])
-                elif side != "plain":
+                elif side in ("product", "unfenced"):
                     check(found, count, oracle)
                 _say(f"run {run + 1} {side}: {_rate(found):,.0f} events/s, {found['cpu_s']:.1f} CPU s")
                 results.append(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,12 @@ from faust.types import TP
 from stream_dp.config.access import Broker
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.cluster import Cluster
-from stream_dp.runtime.kafka.topics import TopicSpec
+from stream_dp.runtime.kafka.topics import COUNTS, Topics, TopicSpec
 from stream_dp.runtime.kafka.transactions import KafkaWriter, PartitionLostError
 from stream_dp.runtime.localkafka import broker as localkafka
 from stream_dp.runtime.localkafka import jars
 from stream_dp.runtime.localkafka.broker import BrokerRun, StateFolder
+from stream_dp.testing import application
 from stream_dp.windows.effects import Message
 
 pytestmark = pytest.mark.broker
@@ -70,6 +71,18 @@ async def wait(renewing: KafkaWriter | None) -> None:
         await asyncio.sleep(0.5)
         if renewing is not None:
             await renewing.renew()
+
+
+async def test_a_worker_renews_what_it_has_claimed(kafka: str, tmp_path: Path, visits: Callable[..., str]) -> None:
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        worker = await app.start()
+        places = [TopicPartition(Topics.of(app.plan).changelog(COUNTS), at) for at in range(app.plan.partitions)]
+        before = await app.client.ends(places)
+        for table in worker.tables.values():
+            await table.renew()
+        after = await app.client.ends(places)
+        assert all(after[place] > before[place] for place in places)
+        assert worker.crash_reason() is None
 
 
 @pytest.mark.slow

@@ -218,7 +218,8 @@ class KafkaWriter:
         owner._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
         try:
             async with _started(owner, self._cluster), owner.transaction():
-                await owner.send_offsets_to_transaction({self._tp: 0}, claims_group(self._tp.topic))
+                place = TopicPartition(*self._tp)  # Faust's has another type
+                await owner.send_offsets_to_transaction({place: 0}, claims_group(self._tp.topic))
         except _FENCED as error:
             raise lost(self._tp) from error
 
