@@ -65,7 +65,9 @@ async def partitions_of(one: Fleet, number: int) -> list[int]:
     name = instance_id(replace(plan, data_dir=one.workers[number].data_dir))
     owned = (await one.app.client.group(plan.id)).owned
     source = one.view.source.topic
-    return sorted(tp.partition for who, tps in owned.items() if who.startswith(name) for tp in tps if tp.topic == source)
+    return sorted(
+        tp.partition for who, tps in owned.items() if who.startswith(name) for tp in tps if tp.topic == source
+    )
 
 
 async def retain(one: Fleet, places: list[int], megabytes: int) -> None:

@@ -73,6 +73,8 @@ class Tables(TableManager):
 CHUNK_RECORDS = 10_000
 BUFFERED_CHUNKS = 16
 SESSION_SECONDS = 60.0
+HEARTBEAT_SECONDS = 0.5
+"""By the answer to one a worker learns that the group shares anew; Faust waits 3 s."""
 
 TRANSPORTS.aliases[KAFKA] = "stream_dp.runtime.faust.transport:Transport"
 TRANSPORTS.aliases[MEMORY] = "stream_dp.runtime.faust.transport:MemoryTransport"
@@ -133,11 +135,12 @@ def new_app(plan: Plan, log: MemoryLog | None = None, protocol: str = "") -> App
         broker_commit_interval=0.5,
         broker_commit_every=100,
         broker_session_timeout=SESSION_SECONDS,
+        broker_heartbeat_interval=HEARTBEAT_SECONDS,
         consumer_auto_offset_reset="earliest",
         consumer_group_instance_id=instance_id(plan),
         consumer_max_fetch_size=4 << 20,
         stream_buffer_maxsize=BUFFERED_CHUNKS,
-        table_standby_replicas=0,
+        table_standby_replicas=plan.standbys,
         web_enabled=False,
         web_tables_enabled=False,
         web_router_enabled=False,

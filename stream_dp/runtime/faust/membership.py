@@ -20,6 +20,8 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -43,7 +45,24 @@ STABLE, EMPTY = "Stable", ("Empty", "Dead")
 
 
 class Assignor(PartitionAssignor):
-    """Faust's own, under the name of the application's configuration."""
+    """Faust's own, under the name of the application's configuration.
+
+    It says who keeps copies of which partitions (`copied`), but hides it from Faust: whoever keeps one reads the
+    changelog by itself (`runtime.faust.copies`), and no member of the group is given a changelog that it does not own.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._table_manager = SimpleNamespace(changelog_topics=frozenset(), data={})  # copies are none of Kafka's
+
+    def assigned_standbys(self) -> set[TP]:
+        """None, for Faust."""
+        return set()
+
+    @property
+    def copied(self) -> frozenset[int]:
+        """The partitions of which this worker is to keep copies; others own them."""
+        return frozenset(tp.partition for tp in super().assigned_standbys() if tp.topic in self.app.changelogs)
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -51,17 +52,18 @@ class Store(rocksdb.Store):
         """Store the rows of recovered chunks, and how far they come, in one batch for each partition.
 
         One that is owned was recovered, and is written by commits: a fetch that was under way brings their rows again.
+        One that is not claimed is a copy at most, which may be further (`DurableTable.follow`).
         """
         rows: defaultdict[int, list[Row]] = defaultdict(list)
         last: dict[int, int] = {}
         own = self.table.changelog_topic.topics  # Faust may put a chunk of a topic that it does not know here
         for message in [event.message for event in batch]:
-            if message.topic not in own or message.partition in self.table.owned:
+            if message.topic not in own or message.partition not in self.table.recovering:
                 continue
             rows[message.partition] += [(record.key, record.value) for record in message.value.records]
             last[message.partition] = max(message.offset, last.get(message.partition, -1))
         for partition, some in rows.items():
-            self._db_for_partition(partition).write([*some, (self.offset_key, str(last[partition]).encode())])
+            self._db_for_partition(partition).follow(some, (self.offset_key, str(last[partition]).encode()))
 
     async def _try_open_db_for_partition(self, partition: int, *args: Any, **options: Any) -> Any:
         """Open a database. Faust waits half a minute where an error so much as mentions a lock."""
@@ -158,6 +160,11 @@ class DurableTable(Table):
         """The partitions that this worker owns."""
         return frozenset(self._owned)
 
+    @property
+    def recovering(self) -> frozenset[int]:
+        """The partitions that this worker has claimed and does not own yet."""
+        return frozenset(self._claimed.keys() - self._owned.keys())
+
     def is_owner(self, partition: int, writer: Writer) -> bool:
         """Return True if this worker still is that owner of a partition."""
         return self._owned.get(partition) is writer
@@ -200,7 +207,8 @@ class DurableTable(Table):
     async def _claim(self, tp: TP) -> None:
         outage = self.app.outage
         writer = await outage.patiently(lambda: self.app.claim(tp))
-        self._claimed[tp.partition] = writer
+        async with self._one_at_a_time[tp.partition]:  # a copy is not written any more
+            self._claimed[tp.partition] = writer
         async with outage.waiting():
             self._from[tp.partition] = await writer.write([self._claim_row()])
 
@@ -246,6 +254,39 @@ class DurableTable(Table):
         """Write a row that nobody reads, so that the changelog's open segment is closed in time."""
         with suppress(PartitionLostError):
             await self.commit(partition, [(key, value)], self.owner(partition))
+
+    async def follow(self, partition: int, rows: Sequence[Row], since: int | None, last: int) -> None:
+        """Store rows that were read from the changelog in the copy of a partition that another worker owns.
+
+        Args:
+            partition: the partition.
+            rows: the rows.
+            since: the stored offset that they follow on, None for the first.
+            last: the offset of the last of them.
+
+        Raises:
+            PartitionLostError: this worker has claimed it, or has stored something else meanwhile.
+        """
+        place = TP(self.changelog_topic.get_topic_name(), partition)
+        async with self._one_at_a_time[partition]:
+            if partition in self._claimed or self.persisted_offset(place) != since:
+                raise lost(place)
+            offset = self.data.offset_key, str(last).encode()
+            await asyncio.to_thread(self._database(partition).follow, rows, offset)
+
+    async def erase_followed(self, partition: int) -> None:
+        """Erase from the files what the changelog has deleted of a partition; for long in another thread."""
+        await asyncio.to_thread(self._database(partition).erase_followed)
+
+    def discard(self, partition: int) -> None:
+        """Delete the local rows of a partition that this worker neither owns nor copies."""
+        self.data._dbs.pop(partition, None)
+        shutil.rmtree(self.data.partition_path(partition), ignore_errors=True)
+
+    @property
+    def local(self) -> frozenset[int]:
+        """The partitions of which there are local rows."""
+        return frozenset(p for p in range(self.partitions) if self.data.partition_path(p).exists())
 
     def rows(self, partition: int) -> PartitionRows:
         """Read access to a partition, for as long as it is owned, or not owned, as it is now."""

@@ -22,6 +22,7 @@ from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.app import new_app, new_tables, register_agents
+from stream_dp.runtime.faust.copies import Copies, reading
 from stream_dp.runtime.faust.delivery import OF_A_PROCESS, Counters, Publisher
 from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.faust.membership import protocol
@@ -127,6 +128,7 @@ class Worker:
         host: what its agents run on.
         clock: its clock.
         adoption: the settings that it uses.
+        copies: of partitions that other workers own.
         timers: what it does again and again.
         watch: looks at the topics and their owners.
         lists: follows public lists in topics.
@@ -185,10 +187,14 @@ class Worker:
         self.app.timer(ADVICE_SECONDS)(self._advice.look)
         self.app.timer(options.tick_seconds)(self.lists.look)
         self.app.task()(Publisher(self.app, self.host).run)
+        read = reading(self.app.cluster) if plan.standbys and self.app.cluster is not None else None
+        self.copies = Copies(self.app, self.tables, read)
+        self.app.task()(self.copies.run)
+        self.app.timer(beat_seconds(plan.erase_within_ms))(self.copies.erase)
         self._joined = False
         self.app.on_partitions_revoked.connect(self._leave)
         self.app.on_partitions_assigned.connect(self._join)
-        self.app.on_rebalance_complete.connect(self._forget)
+        self.app.on_rebalance_complete.connect(self._complete)
 
     @property
     def plan(self) -> Plan:
@@ -305,12 +311,17 @@ class Worker:
 
     async def _leave(self, *_: Any, **__: Any) -> None:
         self._joined = False
+        self.copies.pause()
         await self._forget()
 
     async def _join(self, *_: Any, **__: Any) -> None:
         self._joined = True
 
-    async def _forget(self, *_: Any, **__: Any) -> None:
+    async def _complete(self, *_: Any, **__: Any) -> None:
+        await self._forget()
+        self.copies.go_on()
+
+    async def _forget(self) -> None:
         """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""
         self.host.forget()
         self.timers.forget()
