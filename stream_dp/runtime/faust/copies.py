@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
@@ -37,8 +36,18 @@ RECORDS_AT_ONCE = 1000
 AGAIN_SECONDS = 1.0
 """Between two attempts to reach the broker."""
 
-Fetch = Callable[[], Awaitable[Mapping[TP, Sequence[Any]]]]
-Reading = Callable[[Mapping[TP, int | None]], AbstractAsyncContextManager[Fetch]]
+
+class Reader(Protocol):
+    """What is used of a consumer."""
+
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[TP, Sequence[Any]]:
+        """The next records, after a while none."""
+
+    def highwater(self, partition: TP) -> int | None:
+        """The end of a partition when it was fetched last, None before that."""
+
+
+Reading = Callable[[Mapping[TP, int | None]], AbstractAsyncContextManager[Reader]]
 """Reads partitions, each behind an offset, or from its beginning."""
 
 
@@ -46,7 +55,7 @@ def reading(cluster: Cluster) -> Reading:
     """Return a reader of changelogs, apart from the consumer of the group."""
 
     @asynccontextmanager
-    async def read(since: Mapping[TP, int | None]) -> AsyncIterator[Fetch]:
+    async def read(since: Mapping[TP, int | None]) -> AsyncIterator[Reader]:
         consumer = AIOKafkaConsumer(
             **cluster.options,
             group_id=None,
@@ -61,7 +70,7 @@ def reading(cluster: Cluster) -> Reading:
             consumer.assign(list(since))
             for tp, offset in since.items():  # at once: a partition without a position is looked up
                 consumer.seek(tp, begins[tp] if offset is None else offset + 1)
-            yield partial(consumer.getmany, timeout_ms=POLL_MS, max_records=RECORDS_AT_ONCE)
+            yield consumer
         finally:
             await consumer.stop()
 
@@ -69,7 +78,11 @@ def reading(cluster: Cluster) -> Reading:
 
 
 class Copies:
-    """The copies that one worker keeps; the application runs `run`, and `erase` at the beats."""
+    """The copies that one worker keeps; the application runs `run`, and `erase` at the beats.
+
+    Attributes:
+        behind: rows of the changelogs that it has not read; None while that is not known.
+    """
 
     def __init__(self, app: App, tables: Mapping[str, DurableTable], read: Reading | None) -> None:
         """Set up the copies; there are none until the group shares its partitions.
@@ -85,10 +98,16 @@ class Copies:
         self._copied: frozenset[int] | None = None
         """None during a rebalance."""
         self._changed = asyncio.Event()
+        self.behind: int | None = None
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions of which it keeps copies; none during a rebalance."""
+        return self._copied or frozenset()
 
     def pause(self) -> None:
         """Read no more: a rebalance has begun."""
-        self._copied = None
+        self._copied = self.behind = None
         self._changed.set()
 
     def go_on(self) -> None:
@@ -100,7 +119,7 @@ class Copies:
         """Read until the worker ends."""
         while self._read is not None:
             self._changed.clear()
-            places = [TP(topic, partition) for topic in self._tables for partition in self._copied or ()]
+            places = [TP(topic, partition) for topic in self._tables for partition in self.partitions]
             if not places:
                 await self._changed.wait()
                 continue
@@ -122,16 +141,20 @@ class Copies:
         for topic, partition in places:
             await self._tables[topic].data._try_open_db_for_partition(partition)
         stored = {place: self._tables[place.topic].persisted_offset(place) for place in places}
-        async with read(stored) as fetch:
+        async with read(stored) as reader:
             log.info("keeps a copy of partitions %s of other workers", sorted({tp.partition for tp in places}))
             while not self._changed.is_set():
-                for place, records in (await fetch()).items():
+                found = await reader.getmany(timeout_ms=POLL_MS, max_records=RECORDS_AT_ONCE)
+                for place, records in found.items():
                     for some in cut(records, _size, BATCH_BYTES):
                         if self._changed.is_set():
                             return
                         rows, last = [(record.key, record.value) for record in some], some[-1].offset
                         await self._tables[place.topic].follow(place.partition, rows, stored[place], last)
                         stored[place] = last
+                ends = [(reader.highwater(place), stored[place]) for place in places]
+                if all(end is not None for end, _ in ends):
+                    self.behind = sum(max(0, (end or 0) - 1 - (-1 if at is None else at)) for end, at in ends)
 
     async def erase(self) -> None:
         """Erase what changelogs have deleted, and discard what nobody keeps here any more."""

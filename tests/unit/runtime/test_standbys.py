@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,21 +167,21 @@ class Reader:
         self.starts: list[Mapping[TP, int | None]] = []
 
     @asynccontextmanager
-    async def __call__(
-        self, since: Mapping[TP, int | None]
-    ) -> AsyncIterator[Callable[[], Awaitable[Mapping[TP, Sequence[Any]]]]]:
+    async def __call__(self, since: Mapping[TP, int | None]) -> AsyncIterator[Reader]:
         self.starts.append(dict(since))
-        positions = {tp: 0 if offset is None else offset + 1 for tp, offset in since.items()}
+        self._positions = {tp: 0 if offset is None else offset + 1 for tp, offset in since.items()}
+        yield self
 
-        async def fetch() -> dict[TP, Sequence[Any]]:
-            await asyncio.sleep(0.01)
-            if beyond := {tp: at for tp, at in positions.items() if at > self._log.end(tp)}:
-                raise OffsetOutOfRangeError(beyond)
-            found = {tp: self._log.read(tp, at, 100) for tp, at in positions.items()}
-            positions.update({tp: records[-1].offset + 1 for tp, records in found.items() if records})
-            return {tp: records for tp, records in found.items() if records}
+    async def getmany(self, **_: int) -> dict[TP, Sequence[Any]]:
+        await asyncio.sleep(0.01)
+        if beyond := {tp: at for tp, at in self._positions.items() if at > self._log.end(tp)}:
+            raise OffsetOutOfRangeError(beyond)
+        found = {tp: self._log.read(tp, at, 100) for tp, at in self._positions.items()}
+        self._positions.update({tp: records[-1].offset + 1 for tp, records in found.items() if records})
+        return {tp: records for tp, records in found.items() if records}
 
-        yield fetch
+    def highwater(self, partition: TP) -> int:
+        return self._log.end(partition)
 
 
 @asynccontextmanager
@@ -226,11 +226,12 @@ async def test_copy_follows_its_owner_until_a_rebalance_and_goes_on_where_it_sto
     async with keeping(worker, read) as copies:
         copies.go_on()
         await write(table, (b"a", b"1"))
-        await until(lambda: value(table, b"a") == b"1")
+        await until(lambda: value(table, b"a") == b"1" and copies.behind == 0)
         copies.pause()
         await write(table, (b"a", b"2"))
         await asyncio.sleep(0.1)
         assert value(table, b"a") == b"1"
+        assert copies.behind is None
 
         stood = table.persisted_offset(place_of(table))
         copies.go_on()
