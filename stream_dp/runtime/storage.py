@@ -56,6 +56,7 @@ _OBJECTS_BYTES = 160
 
 T = TypeVar("T")
 
+_CONGESTED = "actual-delayed-write-rate", "is-write-stopped", "num-immutable-mem-table"
 _LOCKED = ("While lock file", "lock hold by current process")
 """Message of RocksDB about a folder that is still open elsewhere, which passes."""
 
@@ -134,6 +135,12 @@ class Database:
         for some in filter(None, (soon, late)):
             joined = self._joined(some)
             self._do(lambda rocks: [rocks.compact_range(*one, options) for one in joined], some[0][0])  # noqa: B023
+
+    @property
+    def is_congested(self) -> bool:
+        """True if a write would have to wait for RocksDB, and hold up the event loop: rocksdict keeps Python's lock."""
+        waits = [self._do(lambda rocks: rocks.property_int_value(f"rocksdb.{name}")) for name in _CONGESTED]  # noqa: B023
+        return any(waits)
 
     def follow(self, rows: Sequence[tuple[bytes, bytes | None]], *own: tuple[bytes, bytes]) -> None:
         """Store rows that were read from a changelog, and note which of them have to be erased.

@@ -31,8 +31,8 @@ from stream_dp.windows.encoding import BATCH_BYTES, cut
 log = logging.getLogger("stream_dp.worker")
 
 POLL_MS = 200
-RECORDS_AT_ONCE = 1000
-"""Taken in one look: unpacking holds the event loop."""
+RECORDS_AT_ONCE, BYTES_AT_ONCE = 1000, 128 << 10
+"""Taken in one look, and stored in one batch: both hold the event loop."""
 AGAIN_SECONDS = 1.0
 """Between two attempts to reach the broker."""
 
@@ -146,7 +146,7 @@ class Copies:
             while not self._changed.is_set():
                 found = await reader.getmany(timeout_ms=POLL_MS, max_records=RECORDS_AT_ONCE)
                 for place, records in found.items():
-                    for some in cut(records, _size, BATCH_BYTES):
+                    for some in cut(records, _size, BYTES_AT_ONCE):
                         if self._changed.is_set():
                             return
                         rows, last = [(record.key, record.value) for record in some], some[-1].offset

@@ -28,6 +28,9 @@ from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row,
 from stream_dp.runtime.storage import Database, open_database
 from stream_dp.windows.encoding import CHUNK_BYTES, cut, row_size
 
+CONGESTED_SECONDS = 0.02
+"""Between two looks whether RocksDB takes rows at once again."""
+
 
 class Store(rocksdb.Store):
     """Faust's store, whose databases are ours."""
@@ -207,8 +210,7 @@ class DurableTable(Table):
     async def _claim(self, tp: TP) -> None:
         outage = self.app.outage
         writer = await outage.patiently(lambda: self.app.claim(tp))
-        async with self._one_at_a_time[tp.partition]:  # a copy is not written any more
-            self._claimed[tp.partition] = writer
+        self._claimed[tp.partition] = writer
         async with outage.waiting():
             self._from[tp.partition] = await writer.write([self._claim_row()])
 
@@ -267,12 +269,12 @@ class DurableTable(Table):
         Raises:
             PartitionLostError: this worker has claimed it, or has stored something else meanwhile.
         """
-        place = TP(self.changelog_topic.get_topic_name(), partition)
-        async with self._one_at_a_time[partition]:
-            if partition in self._claimed or self.persisted_offset(place) != since:
-                raise lost(place)
-            offset = self.data.offset_key, str(last).encode()
-            await asyncio.to_thread(self._database(partition).follow, rows, offset)
+        place, database = TP(self.changelog_topic.get_topic_name(), partition), self._database(partition)
+        while database.is_congested:  # noqa: ASYNC110 - RocksDB tells nobody
+            await asyncio.sleep(CONGESTED_SECONDS)
+        if partition in self._claimed or self.persisted_offset(place) != since:
+            raise lost(place)
+        database.follow(rows, (self.data.offset_key, str(last).encode()))
 
     async def erase_followed(self, partition: int) -> None:
         """Erase from the files what the changelog has deleted of a partition; for long in another thread."""
