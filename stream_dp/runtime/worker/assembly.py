@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -39,11 +40,16 @@ from stream_dp.runtime.worker.timers import LOOK_SECONDS, TICK_SECONDS, Timers, 
 log = logging.getLogger("stream_dp.worker")
 
 
+STALE_SECONDS = 12 * 3600
+"""Half of Kafka's `delete.retention.ms`: what was deleted longer ago, a changelog need not say any more."""
+
+
 def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
     """Delete the local rows of tables whose changelog was deleted: the rows of the new one are not behind them.
 
     Which changelogs the copies in a data folder were made from stands beside them; where that cannot be read, after a
-    failure of the disk, all are deleted. Deleting comes first, so it is done again if it was cut short.
+    failure of the disk, all are deleted. Deleting comes first, so it is done again if it was cut short. With standbys,
+    copies that were not kept up for long are deleted too: others had the partitions, and deletions may be missed.
 
     Args:
         plan: the application.
@@ -60,8 +66,16 @@ def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
         if copies:
             made = "a changelog that was deleted" if table in former else "nobody knows which changelog"
             log.warning("the local copy of %s was made from %s; it is discarded and read again", table, made)
+    stale = [copy for copy in sorted(tables.glob("*-*.db")) if plan.standbys and _age_s(copy) > STALE_SECONDS]
+    for copy in stale:
+        shutil.rmtree(copy)
+        log.warning("the local copy %s was not kept up for half a day; it is discarded and read again", copy.name)
     if former != ids:
         _write(beside, ids)
+
+
+def _age_s(copy: Path) -> float:
+    return time.time() - max((file.stat().st_mtime for file in copy.iterdir()), default=0.0)
 
 
 def _read(beside: Path) -> dict[str, str]:
