@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from faust.stores import STORES
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import TRANSPORTS
+from faust.types import TP
 
 from stream_dp.config.access import Broker
 from stream_dp.config.plan import Plan
@@ -63,6 +65,11 @@ class PatientRecovery(Recovery):
 
 class Tables(TableManager):
     """The tables of an application. All are made before it starts; Faust's manager waits a second for more."""
+
+    async def on_rebalance(self, assigned: set[TP], *given: Any) -> None:
+        """Claim the partitions of all tables at once: most of a claim is waiting."""
+        await asyncio.gather(*(table.claim(assigned) for table in self.values()))
+        await super().on_rebalance(assigned, *given)
 
     async def on_start(self) -> None:
         """Let the topics be subscribed to, and recover."""

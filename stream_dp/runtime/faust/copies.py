@@ -113,6 +113,7 @@ class Copies:
     def go_on(self) -> None:
         """Keep the copies that the group has given to this worker; its own partitions are recovered."""
         self._copied = self._app.assignor.copied
+        self.behind = None if self._copied and self._read is not None else 0
         self._changed.set()
 
     async def run(self) -> None:

@@ -113,9 +113,7 @@ class DurableTable(Table):
 
     # -- ownership --------------------------------------------------------------------------------------------
 
-    async def on_rebalance(
-        self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0
-    ) -> None:
+    async def claim(self, assigned: set[TP]) -> None:
         """Claim every assigned partition, before recovery asks where its changelog ends.
 
         One that this worker had before as well: between two rebalances that it knows of, others may have had it.
@@ -123,7 +121,6 @@ class DurableTable(Table):
         await self._disown()
         topic = self.changelog_topic.get_topic_name()
         await asyncio.gather(*(self._claim(tp) for tp in assigned if tp.topic == topic))
-        await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
         """Own what was claimed and recovered: the local rows are those of the changelog.

@@ -345,7 +345,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             ("data_dir: ./state", "data_dir: ./state\nblock_cache: 7MiB"),
             "block_cache: must be at least 8MiB: it holds the indexes of the tables' files",
         ),
-        (("data_dir: ./state", "data_dir: ./state\nstandbys: 10"), "standbys: must be 0 to 9"),
+        (("data_dir: ./state", "data_dir: ./state\nstandbys: 10"), "standbys: must be at most 9, not 10"),
         (
             ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 31MiB"),
             "window_memory: must be at least 32MiB: one read takes some of it",
