@@ -99,9 +99,9 @@ def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
     to which the workers' account lacks rights, as far as the cluster shows that.
 
     The rest of FILE belongs to each machine and is in effect there after a restart: broker, data_dir, key_file,
-    erase_within, window_memory, block_cache, release, topics. To go back, apply an older file: `stream-dp settings FILE
-    --show N` prints it. If FILE reverts what others have tuned since, this says so; with --yes it is refused unless you
-    add --take-back.
+    erase_within, window_memory, block_cache, standbys, release, topics. To go back, apply an older file: `stream-dp
+    settings FILE --show N` prints it. If FILE reverts what others have tuned since, this says so; with --yes it is
+    refused unless you add --take-back.
 
     \b
     stream-dp apply app.yaml --dry-run              what would change, or why it cannot

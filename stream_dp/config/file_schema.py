@@ -381,6 +381,7 @@ class Config(Section):
     erase_within: Annotated[Duration, _at_least(10_000, "10s: a broker erases from its logs in rounds")] = 15 * 60_000
     window_memory: Annotated[Size, _at_least(32 << 20, "32MiB: one read takes some of it")] = 256 << 20
     block_cache: Annotated[Size, _at_least(8 << 20, "8MiB: it holds the indexes of the tables' files")] = 128 << 20
+    standbys: Annotated[int, Field(ge=0, le=9)] = 0
     release: ReleaseConfig = ReleaseConfig()
     topics: TopicsConfig = TopicsConfig()
     registry: AnyRegistryConfig | None = None

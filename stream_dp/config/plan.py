@@ -515,6 +515,7 @@ class Plan:
         window_memory_bytes: what the users and items of one open window of one partition may take in a worker's memory,
             by estimate.
         block_cache_bytes: of a worker's tables, all partitions together.
+        standbys: how many workers keep a copy of a partition that another one has.
         slots: when releases leave.
         topics: how its topics are named and made.
         raw: the data that it was planned from.
@@ -538,6 +539,7 @@ class Plan:
     window_memory_bytes: int
     block_cache_bytes: int
     slots: Slots
+    standbys: int = 0
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     registry: Registry | None = None
     serve: ServeConfig = field(default_factory=ServeConfig)

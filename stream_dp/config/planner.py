@@ -169,6 +169,7 @@ def _plan(sections: Sections, faults: Sequence[Fault], folder: Path) -> Plan:
         erase_within_ms=config.erase_within,
         window_memory_bytes=config.window_memory,
         block_cache_bytes=config.block_cache,
+        standbys=config.standbys,
         slots=Slots(config.release.slot, config.release.offset),
         topics=config.topics,
         raw=sections.raw,

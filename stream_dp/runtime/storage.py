@@ -17,19 +17,31 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
+from threading import Lock
 from typing import Any, TypeVar
 
 import rocksdict
 
 from stream_dp.errors import StateError, StorageError
-from stream_dp.releases.rows import BLOCK, BUCKET
-from stream_dp.windows.encoding import CHUNK_BYTES, WRITE_BUFFER_BYTES, WRITE_BUFFERS, cut, row_size
+from stream_dp.releases.rows import BLOCK, BUCKET, OUTBOX
+from stream_dp.windows.encoding import (
+    CHUNK_BYTES,
+    WRITE_BUFFER_BYTES,
+    WRITE_BUFFERS,
+    after,
+    cut,
+    decode,
+    encode,
+    row_size,
+)
 
 SCHEME = "stream-dp-rocksdb"
 COMPACTED_AT_ONCE = 4 << 20
 """Bytes of a family in which one compaction serves several ranges, though it rewrites what lies between them."""
 ERASED, ERASED_SOON = "erased", (BUCKET, BLOCK)
 """A column family, and the kinds of rows that are in it: exact counts of windows that wait for their release."""
+DELETED = b"\x00deleted"
+"""Key of a row that no changelog has: the deleted rows that files may still hold (`Database.follow`)."""
 
 LOG_BYTES, LOG_FILES = 128 << 10, 2
 """Of RocksDB's own log of a database: it tells sizes of rows, and without a bound it fills a disk."""
@@ -44,6 +56,7 @@ _OBJECTS_BYTES = 160
 
 T = TypeVar("T")
 
+_CONGESTED = "actual-delayed-write-rate", "is-write-stopped", "num-immutable-mem-table"
 _LOCKED = ("While lock file", "lock hold by current process")
 """Message of RocksDB about a folder that is still open elsewhere, which passes."""
 
@@ -68,6 +81,10 @@ class Database:
         self._erased: Any = erased
         self._folder = folder
         self._failure: StorageError | None = None
+        self._noting = Lock()
+        stored = self.get(DELETED)
+        self._deleted = {} if stored is None else decode(dict[bytes, tuple[bytes, bytes, int]], stored)
+        """By kind, from where to where rows were deleted that are to be erased, and how many."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, None if there is none."""
@@ -119,6 +136,39 @@ class Database:
             joined = self._joined(some)
             self._do(lambda rocks: [rocks.compact_range(*one, options) for one in joined], some[0][0])  # noqa: B023
 
+    @property
+    def is_congested(self) -> bool:
+        """True if a write would have to wait for RocksDB, and hold up the event loop: rocksdict keeps Python's lock."""
+        waits = [self._do(lambda rocks: rocks.property_int_value(f"rocksdb.{name}")) for name in _CONGESTED]  # noqa: B023
+        return any(waits)
+
+    def follow(self, rows: Sequence[tuple[bytes, bytes | None]], *own: tuple[bytes, bytes]) -> None:
+        """Store rows that were read from a changelog, and note which of them have to be erased.
+
+        Args:
+            rows: as another worker committed them.
+            own: rows to store with them.
+        """
+        with self._noting:
+            for place in [_window_of(key) for key, value in rows if value is None]:
+                first, last, number = self._deleted.get(place[:1], (place, after(place), 0))
+                self._deleted[place[:1]] = min(first, place), max(last, after(place)), number + 1
+            self.write([*rows, *own, (DELETED, encode(self._deleted))])
+
+    def erase_followed(self) -> None:
+        """Leave no file that holds a row which `follow` has deleted. May take seconds: call it off the event loop.
+
+        Published records do not ask for it: they are deleted all the time, and hide nothing.
+        """
+        with self._noting:
+            before = dict(self._deleted)
+        if not before.keys() - {OUTBOX}:
+            return
+        self.erase([(first, last) for first, last, _ in before.values()])
+        with self._noting:
+            self._deleted = {kind: noted for kind, noted in self._deleted.items() if noted != before.get(kind)}
+            self.put(DELETED, encode(self._deleted))
+
     def _joined(self, ranges: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
         """The ranges, or the one that spans them, where that is little to write: most of a compaction is waiting."""
         first, last = min(first for first, _ in ranges), max(last for _, last in ranges)
@@ -150,6 +200,11 @@ class Database:
         """Close the database; outside of the handlers no error's stack refers to it any more."""
         self._failure, self._rocks, self._erased = failure, None, None
         return failure
+
+
+def _window_of(key: bytes) -> bytes:
+    """The beginning of a key, up to its view and time: what follows may be a user's pseudonym."""
+    return key[: 10 + key[1]] if len(key) > 1 else key
 
 
 def table_options(cache: rocksdict.Cache) -> rocksdict.Options:

@@ -28,7 +28,7 @@ from tests.support.views import start_of
 TICK_SECONDS = 1.0
 WITHIN_SECONDS = 1200.0
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-_OPTIONS = ("--tick-seconds", str(TICK_SECONDS), "--session-seconds", "60", "--terse")
+OPTIONS = ("--tick-seconds", str(TICK_SECONDS), "--session-seconds", "60", "--terse")
 
 say = Console(stderr=True, highlight=False).print
 
@@ -73,17 +73,17 @@ class Wire(Proxy):
 class Fleet:
     """Workers of one application; every one has a folder of its own."""
 
-    def __init__(self, app: Application, workers: int, wire: Wire | None = None) -> None:
+    def __init__(self, app: Application, workers: int, wire: Wire | None = None, *options: str) -> None:
         self.app = app
         self.view = next(iter(app.plan.views.values()))
         self.start_ms = start_of(self.view)
-        self.workers = [WorkerProcess(app, f"state{at}", *_OPTIONS, proxy=wire) for at in range(workers)]
+        self.workers = [WorkerProcess(app, f"state{at}", *(options or OPTIONS), proxy=wire) for at in range(workers)]
         self._writer = SourceWriter(app.plan)
         self._published = 0
 
     async def start(self) -> tuple[float, Reading]:
         """Start all; wall seconds until an event of every partition is counted, and what they have taken by then."""
-        await self._knock()
+        await self.knock()
         begun = time.perf_counter()
         for worker in self.workers:
             worker.start()
@@ -92,7 +92,7 @@ class Fleet:
                 await asyncio.sleep(0.02)
         if len(self.workers) > 1:
             await self._until_shared()
-            await self._knock()
+            await self.knock()
         await self.until_counted()
         return time.perf_counter() - begun, self.read()
 
@@ -164,9 +164,9 @@ class Fleet:
             sent += [await producer.send_batch(one, source.topic, partition=at) for at, one in enumerate(batches)]
             await asyncio.gather(*sent)
 
-    async def _knock(self) -> None:
-        """Publish an event to every partition, of users who did nothing yet."""
-        users, free = 0, set(range(self.app.plan.partitions))
+    async def knock(self, places: Iterable[int] | None = None) -> None:
+        """Publish an event to every partition, or to some, of users who did nothing yet."""
+        users, free = 0, set(range(self.app.plan.partitions) if places is None else places)
         events: list[Event] = []
         while free:
             user = f"k{self._published}-{users}"
@@ -210,12 +210,12 @@ def _memory_mb(pid: int) -> float:
 
 @asynccontextmanager
 async def fleet(
-    config: str, address: str, folder: Path, workers: int = 1, wire: Wire | None = None
+    config: str, address: str, folder: Path, workers: int = 1, wire: Wire | None = None, *options: str
 ) -> AsyncIterator[Fleet]:
     """A fresh application, `NAME` in its text replaced; leaves no worker behind."""
     text = config.replace("NAME", f"bench{uuid.uuid4().hex[:8]}")
     async with application(text, folder, broker=address) as app:
-        made = Fleet(app, workers, wire)
+        made = Fleet(app, workers, wire, *options)
         try:
             yield made
         finally:

@@ -20,6 +20,8 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -29,6 +31,7 @@ from faust.types import TP
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.keyring import KeyRing
+from stream_dp.runtime.faust.sharing import Share, share
 from stream_dp.runtime.kafka.client import Client, Group, TopicState
 from stream_dp.runtime.kafka.topics import Topics, read_by_workers, sources_of
 from stream_dp.runtime.settled import Settled
@@ -43,7 +46,47 @@ STABLE, EMPTY = "Stable", ("Empty", "Dead")
 
 
 class Assignor(PartitionAssignor):
-    """Faust's own, under the name of the application's configuration."""
+    """Faust's own, under the name of the application's configuration; with copies, partitions are shared by `share`.
+
+    Faust's with standbys gives most partitions of a dead worker to some that have no copy of them. It is not told of
+    copies: who keeps one reads the changelog by itself (`runtime.faust.copies`), and is not given it by Kafka.
+    """
+
+    def __init__(self, app: Any, replicas: int = 0) -> None:
+        super().__init__(app)
+        self._copies = replicas
+        self._former: Mapping[str, Any] = {}
+        self._table_manager = SimpleNamespace(changelog_topics=frozenset(), data={})  # Kafka assigns no copies
+
+    def _update_member_urls(self, clients_metadata: Mapping[str, Any]) -> None:
+        super()._update_member_urls(clients_metadata)
+        self._former = {member: client.assignment for member, client in clients_metadata.items()}
+
+    def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Mapping[str, int]) -> Any:
+        """Share the partitions anew, after Faust did; there are no global tables."""
+        changelog = min(self.app.changelogs)
+        if not self._copies or changelog not in partitions_by_topic:
+            return assignments
+        partitions = partitions_by_topic[changelog]
+        former = {
+            member: Share(one.actives.get(changelog, ()), one.standbys.get(changelog, ()))
+            for member, one in self._former.items()
+        }
+        for member, given in share(former, partitions, self._copies).items():
+            for topic, number in partitions_by_topic.items():
+                if number == partitions:
+                    assignments[member].actives[topic] = list(given.owned)
+                    assignments[member].standbys[topic] = list(given.copied)
+        return assignments
+
+    def assigned_standbys(self) -> set[TP]:
+        """None, for Faust."""
+        return set()
+
+    @property
+    def copied(self) -> frozenset[int]:
+        """The partitions of which this worker is to keep copies; others own them."""
+        return frozenset(tp.partition for tp in super().assigned_standbys() if tp.topic in self.app.changelogs)
 
     @property
     def name(self) -> str:

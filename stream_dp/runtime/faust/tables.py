@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -26,6 +27,9 @@ from stream_dp.errors import StorageError
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row, Writer, lost
 from stream_dp.runtime.storage import Database, open_database
 from stream_dp.windows.encoding import CHUNK_BYTES, cut, row_size
+
+CONGESTED_SECONDS = 0.02
+"""Between two looks whether RocksDB takes rows at once again."""
 
 
 class Store(rocksdb.Store):
@@ -51,17 +55,18 @@ class Store(rocksdb.Store):
         """Store the rows of recovered chunks, and how far they come, in one batch for each partition.
 
         One that is owned was recovered, and is written by commits: a fetch that was under way brings their rows again.
+        One that is not claimed is a copy at most, which may be further (`DurableTable.follow`).
         """
         rows: defaultdict[int, list[Row]] = defaultdict(list)
         last: dict[int, int] = {}
         own = self.table.changelog_topic.topics  # Faust may put a chunk of a topic that it does not know here
         for message in [event.message for event in batch]:
-            if message.topic not in own or message.partition in self.table.owned:
+            if message.topic not in own or message.partition not in self.table.recovering:
                 continue
             rows[message.partition] += [(record.key, record.value) for record in message.value.records]
             last[message.partition] = max(message.offset, last.get(message.partition, -1))
         for partition, some in rows.items():
-            self._db_for_partition(partition).write([*some, (self.offset_key, str(last[partition]).encode())])
+            self._db_for_partition(partition).follow(some, (self.offset_key, str(last[partition]).encode()))
 
     async def _try_open_db_for_partition(self, partition: int, *args: Any, **options: Any) -> Any:
         """Open a database. Faust waits half a minute where an error so much as mentions a lock."""
@@ -108,9 +113,7 @@ class DurableTable(Table):
 
     # -- ownership --------------------------------------------------------------------------------------------
 
-    async def on_rebalance(
-        self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0
-    ) -> None:
+    async def claim(self, assigned: set[TP]) -> None:
         """Claim every assigned partition, before recovery asks where its changelog ends.
 
         One that this worker had before as well: between two rebalances that it knows of, others may have had it.
@@ -118,7 +121,6 @@ class DurableTable(Table):
         await self._disown()
         topic = self.changelog_topic.get_topic_name()
         await asyncio.gather(*(self._claim(tp) for tp in assigned if tp.topic == topic))
-        await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
         """Own what was claimed and recovered: the local rows are those of the changelog.
@@ -157,6 +159,11 @@ class DurableTable(Table):
     def owned(self) -> frozenset[int]:
         """The partitions that this worker owns."""
         return frozenset(self._owned)
+
+    @property
+    def recovering(self) -> frozenset[int]:
+        """The partitions that this worker has claimed and does not own yet."""
+        return frozenset(self._claimed.keys() - self._owned.keys())
 
     def is_owner(self, partition: int, writer: Writer) -> bool:
         """Return True if this worker still is that owner of a partition."""
@@ -246,6 +253,39 @@ class DurableTable(Table):
         """Write a row that nobody reads, so that the changelog's open segment is closed in time."""
         with suppress(PartitionLostError):
             await self.commit(partition, [(key, value)], self.owner(partition))
+
+    async def follow(self, partition: int, rows: Sequence[Row], since: int | None, last: int) -> None:
+        """Store rows that were read from the changelog in the copy of a partition that another worker owns.
+
+        Args:
+            partition: the partition.
+            rows: the rows.
+            since: the stored offset that they follow on, None for the first.
+            last: the offset of the last of them.
+
+        Raises:
+            PartitionLostError: this worker has claimed it, or has stored something else meanwhile.
+        """
+        place, database = TP(self.changelog_topic.get_topic_name(), partition), self._database(partition)
+        while database.is_congested:  # noqa: ASYNC110 - RocksDB tells nobody
+            await asyncio.sleep(CONGESTED_SECONDS)
+        if partition in self._claimed or self.persisted_offset(place) != since:
+            raise lost(place)
+        database.follow(rows, (self.data.offset_key, str(last).encode()))
+
+    async def erase_followed(self, partition: int) -> None:
+        """Erase from the files what the changelog has deleted of a partition; for long in another thread."""
+        await asyncio.to_thread(self._database(partition).erase_followed)
+
+    def discard(self, partition: int) -> None:
+        """Delete the local rows of a partition that this worker neither owns nor copies."""
+        self.data._dbs.pop(partition, None)
+        shutil.rmtree(self.data.partition_path(partition), ignore_errors=True)
+
+    @property
+    def local(self) -> frozenset[int]:
+        """The partitions of which there are local rows."""
+        return frozenset(p for p in range(self.partitions) if self.data.partition_path(p).exists())
 
     def rows(self, partition: int) -> PartitionRows:
         """Read access to a partition, for as long as it is owned, or not owned, as it is now."""

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.app import new_app, new_tables, register_agents
+from stream_dp.runtime.faust.copies import Copies, reading
 from stream_dp.runtime.faust.delivery import OF_A_PROCESS, Counters, Publisher
 from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.faust.membership import protocol
@@ -38,11 +40,16 @@ from stream_dp.runtime.worker.timers import LOOK_SECONDS, TICK_SECONDS, Timers, 
 log = logging.getLogger("stream_dp.worker")
 
 
+STALE_SECONDS = 12 * 3600
+"""Half of Kafka's `delete.retention.ms`: what was deleted longer ago, a changelog need not say any more."""
+
+
 def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
     """Delete the local rows of tables whose changelog was deleted: the rows of the new one are not behind them.
 
     Which changelogs the copies in a data folder were made from stands beside them; where that cannot be read, after a
-    failure of the disk, all are deleted. Deleting comes first, so it is done again if it was cut short.
+    failure of the disk, all are deleted. Deleting comes first, so it is done again if it was cut short. With standbys,
+    copies that were not kept up for long are deleted too: others had the partitions, and deletions may be missed.
 
     Args:
         plan: the application.
@@ -59,8 +66,16 @@ def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
         if copies:
             made = "a changelog that was deleted" if table in former else "nobody knows which changelog"
             log.warning("the local copy of %s was made from %s; it is discarded and read again", table, made)
+    stale = [copy for copy in sorted(tables.glob("*-*.db")) if plan.standbys and _age_s(copy) > STALE_SECONDS]
+    for copy in stale:
+        shutil.rmtree(copy)
+        log.warning("the local copy %s was not kept up for half a day; it is discarded and read again", copy.name)
     if former != ids:
         _write(beside, ids)
+
+
+def _age_s(copy: Path) -> float:
+    return time.time() - max((file.stat().st_mtime for file in copy.iterdir()), default=0.0)
 
 
 def _read(beside: Path) -> dict[str, str]:
@@ -127,6 +142,7 @@ class Worker:
         host: what its agents run on.
         clock: its clock.
         adoption: the settings that it uses.
+        copies: of partitions that other workers own.
         timers: what it does again and again.
         watch: looks at the topics and their owners.
         lists: follows public lists in topics.
@@ -185,10 +201,14 @@ class Worker:
         self.app.timer(ADVICE_SECONDS)(self._advice.look)
         self.app.timer(options.tick_seconds)(self.lists.look)
         self.app.task()(Publisher(self.app, self.host).run)
+        read = reading(self.app.cluster) if plan.standbys and self.app.cluster is not None else None
+        self.copies = Copies(self.app, self.tables, read)
+        self.app.task()(self.copies.run)
+        self.app.timer(beat_seconds(plan.erase_within_ms))(self.copies.erase)
         self._joined = False
         self.app.on_partitions_revoked.connect(self._leave)
         self.app.on_partitions_assigned.connect(self._join)
-        self.app.on_rebalance_complete.connect(self._forget)
+        self.app.on_rebalance_complete.connect(self._complete)
 
     @property
     def plan(self) -> Plan:
@@ -305,12 +325,17 @@ class Worker:
 
     async def _leave(self, *_: Any, **__: Any) -> None:
         self._joined = False
+        self.copies.pause()
         await self._forget()
 
     async def _join(self, *_: Any, **__: Any) -> None:
         self._joined = True
 
-    async def _forget(self, *_: Any, **__: Any) -> None:
+    async def _complete(self, *_: Any, **__: Any) -> None:
+        await self._forget()
+        self.copies.go_on()
+
+    async def _forget(self) -> None:
         """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""
         self.host.forget()
         self.timers.forget()

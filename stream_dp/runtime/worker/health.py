@@ -210,6 +210,9 @@ class Exposition:
         yield _gauge("clock_wrong", wrong, worker.clock.is_wrong)
         yield _gauge("recovering", "1 if the worker recovers its tables, else 0.", worker.is_recovering)
         yield _gauge("recovery_remaining_records", "Rows of the changelogs to go.", worker.rows_to_recover)
+        yield _gauge("copies", "Partitions of other workers of which it keeps copies.", len(worker.copies.partitions))
+        if (rows := worker.copies.behind) is not None:
+            yield _gauge("copies_behind_records", "Rows of the changelogs that its copies lack.", rows)
         if (ticked_ms := worker.timers.ticked_ms) is not None:
             words = "When it sent its last tick, since the epoch."
             yield _gauge("last_tick_timestamp_seconds", words, ticked_ms // 1000)

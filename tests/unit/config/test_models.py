@@ -62,7 +62,7 @@ FAULTS = """\
 name: must be 1 to 63 characters of a-z, 0-9 and inner hyphens; topics contain it
 broker: 'kafka://127.0.0.1' is no broker: write "kafka://host:port" or "memory://"
 shards: unknown key; known: audiences, block_cache, broker, console, data_dir, erase_within, key_file, ladders, \
-ledgers, name, registry, release, serve, sources, topics, views, window_memory
+ledgers, name, registry, release, serve, sources, standbys, topics, views, window_memory
 sources: all sources of an application need the same number of partitions, not flights 4, hotels 8
 sources.flights.time.unit: must be 'ms', 's' or 'iso', not 'us'
 sources.flights.usr: unknown key; did you mean 'user'?
@@ -345,6 +345,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
             ("data_dir: ./state", "data_dir: ./state\nblock_cache: 7MiB"),
             "block_cache: must be at least 8MiB: it holds the indexes of the tables' files",
         ),
+        (("data_dir: ./state", "data_dir: ./state\nstandbys: 10"), "standbys: must be at most 9, not 10"),
         (
             ("data_dir: ./state", "data_dir: ./state\nwindow_memory: 31MiB"),
             "window_memory: must be at least 32MiB: one read takes some of it",

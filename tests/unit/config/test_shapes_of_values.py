@@ -39,6 +39,7 @@ key_file: flights.key
 erase_within: 10m
 window_memory: 64MiB
 block_cache: 64MiB
+standbys: 1
 release: {slot: 1s, offset: 2s}
 topics: {prefix: a., replication: 3, min_insync_replicas: 2}
 registry: {url: "https://example.com", tls: {ca: ca.pem}, username: flights, password: {file: password}}

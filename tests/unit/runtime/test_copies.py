@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,3 +44,19 @@ def test_copies_that_nobody_knows_the_changelog_of_are_discarded(tmp_path: Path)
             (tmp_path / "changelogs.json").write_bytes(unreadable)
         discard_former_copies(shop, settled(), tables)
         assert not list(tables.iterdir())
+
+
+def test_copies_of_a_standby_that_may_have_missed_deletions_are_discarded(tmp_path: Path) -> None:
+    shop, tables = replace(plan(), data_dir=tmp_path, standbys=1), tmp_path / "v1" / "tables"
+    discard_former_copies(shop, settled(), tables)
+    now = time.time()
+    for name, hours in (("counts-0.db", 13), ("counts-1.db", 11)):
+        (tables / name).mkdir(parents=True)
+        for file, age_s in (("CURRENT", 86_400), ("1.log", hours * 3600)):
+            (tables / name / file).write_text("rows")
+            os.utime(tables / name / file, (now - age_s, now - age_s))
+
+    discard_former_copies(replace(shop, standbys=0), settled(), tables)
+    assert len(list(tables.iterdir())) == 2, "nobody else may have had the partitions"
+    discard_former_copies(shop, settled(), tables)
+    assert [path.name for path in tables.iterdir()] == ["counts-1.db"]

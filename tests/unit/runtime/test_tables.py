@@ -259,7 +259,7 @@ async def test_rows_worked_out_as_a_former_owner_are_refused_to_the_present_one(
     """Else a step that a rebalance overtook would write, by right of the new claim, what it knows of the old one."""
     before, tp = table.owner(1), changelog_of(table, 1)
 
-    await table.on_rebalance({tp}, set(), set(), 2)
+    await table.claim({tp})
     with pytest.raises(PartitionLostError):
         table.owner(1)
     await table.on_recovery_completed({tp}, set())
