@@ -16,7 +16,7 @@ from stream_dp.windows.encoding import (
     cut,
     decode,
     encode,
-    places_in_order,
+    in_order,
     spans,
     text,
     window_key,
@@ -98,4 +98,5 @@ def test_keys_of_any_number_are_in_the_order_of_their_bytes(another: str) -> Non
             f"{chr(0xFFF0 + at % 7)}{at * 7919 % 70_001:x}" if at % 3 else chr(0x10000 + at) for at in range(number)
         ]
         keys += dict.fromkeys([another, "a"])
-        assert [keys[at] for at in places_in_order(keys)] == sorted(keys, key=str.encode)
+        places, raw = in_order(keys)
+        assert [keys[at] for at in places] == [key.decode() for key in raw] == sorted(keys, key=str.encode)
