@@ -21,6 +21,7 @@ from fractions import Fraction
 from itertools import islice
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from stream_dp.accounting import Cost
@@ -50,12 +51,12 @@ from stream_dp.kinds.sealing import (
     Sealing,
     TruncatedLevel,
     exact_digest,
-    seal_table,
+    seal_pruned,
     table_level,
 )
 from stream_dp.lossless.levels import discovery_delta
 from stream_dp.records.models import Amount, CountRow
-from stream_dp.windows.encoding import decode, encode, places_in_order
+from stream_dp.windows.encoding import decode, encode, in_order
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_ROWS = 1_000_000
@@ -130,12 +131,12 @@ class HistogramPlan(KindPlan):
         """
         known = sealing.lists[self.topics[0]] if self.topics else KeyList.of(())
         others = {item: count for item, count in counts.items() if item not in known} if known.size else counts
-        new, amounts = [*others], [*others.values()]
-        places = places_in_order(new)
-        items = [*known, *(new[at] for at in places)]
-        exact = [*(counts.get(item, 0) for item in known), *(amounts[at] for at in places)]
+        places, keys = in_order([*others])
+        amounts = np.fromiter(others.values(), np.int64, len(others))[places].tolist()
+        keys = [*(item.encode() for item in known), *keys]
+        exact = [*(counts.get(item, 0) for item in known), *amounts]
         payload = encode(ListPayload(known.version, known.size)) if self.topics else b""
-        return seal_table(items, exact, self.levels, sealing, payload, Pruning(self.minimum_counts, known.size))
+        return seal_pruned(keys, exact, self.levels, sealing, payload, Pruning(self.minimum_counts, known.size))
 
     def fields(self, table: SealedTable, level: int, column: Sequence[int]) -> dict[str, Any]:
         """The remembered keys, and those that reach the level's minimum count; with `remember` these are new."""

@@ -513,9 +513,9 @@ def seal_counts(
 
     Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
-    places: Sequence[int] = range(len(keys))
+    places: Sequence[int] | None = None
     if not all(map(lt, keys, keys[1:])):
-        places = sorted(places, key=keys.__getitem__)
+        places = sorted(range(len(keys)), key=keys.__getitem__)
         keys, counts = [keys[at] for at in places], [counts[at] for at in places]
     digest, coarsest, finest, bits = _digest(keys, counts, sealing), levels[0], levels[-1], sealing.bits(b"noise")
     exact = np.array(counts, np.int64)
@@ -529,18 +529,15 @@ def seal_counts(
         else:
             fine = seal(exact, finest.threshold, bits)
         excess = laplace_excess([level.threshold for level in levels], len(fine), bits)
+    if places is None:
+        return digest, fine, excess
     values = np.empty_like(fine)
     values[np.array(places, np.int64)] = fine
     return digest, values, excess
 
 
 def seal_table(
-    items: Sequence[str],
-    counts: Sequence[int],
-    levels: Sequence[NoiseLevel],
-    sealing: Sealing,
-    payload: bytes,
-    pruning: Pruning | None = None,
+    items: Sequence[str], counts: Sequence[int], levels: Sequence[NoiseLevel], sealing: Sealing, payload: bytes
 ) -> SealedTable:
     """Noise the counts of some keys, and keep them in the order of the keys.
 
@@ -550,15 +547,26 @@ def seal_table(
         levels: the ladder, coarse to fine.
         sealing: where the randomness comes from.
         payload: what else the kind has to remember.
-        pruning: which keys must not be stored, by their noisy counts; None: all are.
 
     Guarantee: that of `seal_counts`.
     """
     digest, values, excess = seal_counts([item.encode() for item in items], counts, levels, sealing)
-    if pruning is not None:
-        kept = pruning.kept(values, excess)
-        items, values, excess = [items[at] for at in kept.tolist()], values[kept], excess[kept]
     return SealedTable(digest, list(items), values.tolist(), payload, lock(excess, sealing.noise, digest))
+
+
+def seal_pruned(
+    keys: Sequence[bytes],
+    counts: Sequence[int],
+    levels: Sequence[NoiseLevel],
+    sealing: Sealing,
+    payload: bytes,
+    pruning: Pruning,
+) -> SealedTable:
+    """Noise the counts of some keys as `seal_table`, and keep those that a rule keeps."""
+    digest, values, excess = seal_counts(keys, counts, levels, sealing)
+    kept = pruning.kept(values, excess)
+    items = [keys[at].decode() for at in kept.tolist()]
+    return SealedTable(digest, items, values[kept].tolist(), payload, lock(excess[kept], sealing.noise, digest))
 
 
 class Pruning(NamedTuple):

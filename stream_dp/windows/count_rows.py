@@ -122,7 +122,7 @@ class ViewMark(msgspec.Struct, array_like=True):
             gone: what is to be purged of them.
             windows: how many they are.
         """
-        self.open_from_ms, self.purging = stop_ms, gone
+        self.open_from_ms, self.purging = stop_ms, [*self.purging, *gone]
         self.lost = [(first, until) for first, until in self.lost if until > stop_ms]
         self.closed += windows
         self.repeats = {reason: self.refused[reason] for reason in REPEATS if reason in self.refused}

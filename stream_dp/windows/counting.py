@@ -233,7 +233,6 @@ class PartitionCounter:
         yield from drop_except(JOURNAL, tuple(JOURNAL + text(name) for name in self._configured), rows)
         yield from drop_others(self._configured, rows)
         self._group()
-        yield from self._purge(self._views)
         yield from self._forget_entered(self._views)
         yield from self._hand_on()
 
@@ -466,12 +465,15 @@ class PartitionCounter:
     # -- handing on -------------------------------------------------------------------------------------------
 
     def _hand_on(self) -> Iterator[Effect]:
-        """Publish the partial counts of closed windows, then forget their journals: memory, table, files.
+        """Publish the partial counts of closed windows; then delete the journals of those that a step before handed on.
 
-        Where contributions are bounded over more than a window, a journal tells what its users may still add to later
-        ones, so it is kept until the last of them is handed on.
+        To forget a journal in the files takes longer than to hand on a window, and a release waits for every partition:
+        so that is done in the partition's next step, a tick later at most. Where contributions are bounded over more
+        than a window, a journal tells what its users may still add to later ones, so it is kept until the last of them
+        is handed on.
         """
-        while closed := [state for state in self._counting if state.mark.open_from_ms < state.mark.closed_until_ms]:
+        before = self._to_purge()
+        while closed := self._closed():
             for state in closed:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
@@ -487,9 +489,20 @@ class PartitionCounter:
             self._part()
             for state in closed:
                 state.forget_windows()
-            yield from self._purge(closed)
             yield from self._forget_entered(closed)
             self._group()
+            if self._closed():  # so many that they do not pile up in the marker
+                yield from self._purge(before)
+                before = self._to_purge()
+        yield from self._purge(before)
+
+    def _closed(self) -> list[ViewState]:
+        """The views that have windows to hand on."""
+        return [state for state in self._counting if state.mark.open_from_ms < state.mark.closed_until_ms]
+
+    def _to_purge(self) -> Mapping[str, int]:
+        """By view, how many windows were handed on whose journals stand."""
+        return {state.view.name: len(state.mark.purging) for state in self._views}
 
     def _part(self) -> None:
         """Give windows of their own, from their journals, to views that no longer take the same events as the first."""
@@ -539,24 +552,26 @@ class PartitionCounter:
         prefix = window_key(JOURNAL, view, start)
         return (decode(JournalRow, value) for _, value in self._rows.scan(prefix, after(prefix)))
 
-    def _purge(self, states: Sequence[ViewState]) -> Iterator[Effect]:
-        """Delete the journals of windows that were handed on, of all views at once; once more after a crash."""
-        purging = [(state.view.name, state.mark) for state in states if state.mark.purging]
-        if not purging:
-            return
+    def _purge(self, windows: Mapping[str, int]) -> Iterator[Effect]:
+        """Delete the journals of windows that were handed on, of all views at once; once more after a crash.
+
+        Args:
+            windows: by view, how many of them (`_to_purge`).
+        """
+        marks = {state.view.name: state.mark for state in self._views}
+        purging = {name: marks[name].purging[:number] for name, number in windows.items() if number}
         keys = (
             journal_key(name, start, sequence)
-            for name, mark in purging
-            for start, rows in mark.purging
+            for name, over in purging.items()
+            for start, rows in over
             for sequence in range(rows)
         )
         for some in cut(keys, len, MESSAGE_BYTES):
             yield Commit([(key, None) for key in some])
-        for name, mark in purging:
-            first = window_key(JOURNAL, name, mark.purging[0][0])
-            yield Erase(first, after(window_key(JOURNAL, name, mark.purging[-1][0])))
-        for _, mark in purging:
-            mark.purging = []  # the next marker says so; until then a crash only purges once more
+        for name, over in purging.items():
+            yield Erase(window_key(JOURNAL, name, over[0][0]), after(window_key(JOURNAL, name, over[-1][0])))
+        for name, over in purging.items():  # the next marker says so; until then a crash only purges once more
+            marks[name].purging = marks[name].purging[len(over) :]
 
     @staticmethod
     def _forget_entered(states: Sequence[ViewState]) -> Iterator[Effect]:

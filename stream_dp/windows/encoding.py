@@ -179,15 +179,26 @@ def spans(sizes: Sequence[int] | NDArray[np.int64], most: int) -> list[tuple[int
     return found
 
 
-def places_in_order(keys: Sequence[str]) -> list[int]:
-    """Return the places of keys in the order of the keys, as `sorted` does.
+PADDED_BYTES = 64 << 20
+"""Of keys that are sorted at once, each as long as the longest."""
 
-    For a million keys that would hold up all other threads for half a second; here they go on between small parts.
+
+def in_order(keys: Sequence[str]) -> tuple[NDArray[np.int64], list[bytes]]:
+    """Return the places of keys in the order of the keys, as `sorted` has it, and the keys as bytes in that order.
+
+    For a million keys that would hold up all other threads for half a second; here they go on meanwhile. NumPy sorts
+    short keys as bytes of one width: it pads them with zeros, so none may have any. Others are sorted in small parts.
     """
-    some = sorted(keys[::256])[::16]
+    raw = [key.encode() for key in keys]
+    if len(keys) * max(map(len, raw), default=0) <= PADDED_BYTES and b"\0" not in b"".join(raw):
+        padded = np.array(raw, np.bytes_)
+        places = padded.argsort(kind="stable")
+        return places, padded[places].tolist()
+    some = sorted(raw[::256])[::16]
     parts: list[list[int]] = [[] for _ in range(len(some) + 1)]
-    for at, key in enumerate(keys):
+    for at, key in enumerate(raw):
         parts[bisect_right(some, key)].append(at)
     for part in parts:
-        part.sort(key=keys.__getitem__)
-    return [*chain.from_iterable(parts)]
+        part.sort(key=raw.__getitem__)
+    order = [*chain.from_iterable(parts)]
+    return np.array(order, np.int64), [raw[at] for at in order]

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -184,6 +185,8 @@ class BucketMerger:
         self._withdrawal = withdrawal
         self._waiting: dict[Bucket, dict[int, Come]] = {}
         """What is stored of buckets that are not finished, by partition."""
+        self._deleted: list[bytes] = []
+        """Prefixes of rows that a step deleted and the next one erases."""
 
     def load(self, rows: Rows) -> Step:
         """Hand on what is complete; delete counts of finished buckets and of views that are no longer configured.
@@ -202,10 +205,13 @@ class BucketMerger:
         if left:
             yield Commit(left)
         yield Erase(PARTIAL, after(PARTIAL))
-        yield from self._finish(list(self._waiting), rows)
+        yield from self._finish(list(self._waiting), [], rows)
 
     def partials(self, values: Sequence[bytes | None], rows: Rows) -> Step:
-        """Store partials; hand on every bucket that they complete.
+        """Store partials; hand on every bucket that they complete; erase what the step before has deleted.
+
+        A release waits for every partition, and to erase takes longer than to hand on. The next step follows at once:
+        partials that were taken come back as withdrawals.
 
         Args:
             values: encoded partials as consumed; None is a withdrawal and says nothing.
@@ -214,6 +220,7 @@ class BucketMerger:
         Raises:
             StateError: a partition cut the same counts in two ways.
         """
+        deleted, self._deleted = self._deleted, []
         stored: dict[bytes, bytes] = {}
         taken: list[PartialHead] = []
         fresh: list[PartialHead] = []
@@ -228,12 +235,11 @@ class BucketMerger:
                     gone.append(self._outlet(_lost(head.of, head.closed_ms)))
         if stored:
             yield Commit(list(stored.items()))
-        if gone:
-            yield Send(gone)
-        if taken:
-            yield Send([self._withdrawal(head) for head in taken])
         yield Increment("partials_repeated", len(taken) - len(stored))
-        yield from self._finish(dict.fromkeys(map(self._note, fresh)), rows)
+        gone += map(self._withdrawal, taken)
+        yield from self._finish(dict.fromkeys(map(self._note, fresh)), gone, rows)
+        for prefix in deleted:
+            yield Erase(prefix, after(prefix))
 
     def _finished(self, head: PartialHead, rows: Rows) -> bool:
         return not self._counts(head) or rows.get(bucket_key(FINISHED, *head.of)) is not None
@@ -262,23 +268,21 @@ class BucketMerger:
         partitions = self._waiting[bucket].values()
         return len(partitions) == self._sources[bucket.view] and all(come.settled for come in partitions)
 
-    def _finish(self, buckets: Iterable[Bucket], rows: Rows) -> Iterator[Effect]:
-        """Hand on those of the buckets that every partition has counted."""
+    def _finish(self, buckets: Iterable[Bucket], beside: Iterable[Message], rows: Rows) -> Iterator[Effect]:
+        """Hand on those of the buckets that every partition has counted, and send what is to be sent beside them."""
         complete = [bucket for bucket in buckets if self._complete(bucket)]
+        deletes: list[tuple[bytes, None]] = []
+        merged = (message for bucket in complete for message in self._merged(bucket, rows, deletes))
+        for some in cut(chain(merged, beside), lambda message: message.size, CHUNK_BYTES):
+            yield Send(some)
         if not complete:
             return
-        deletes: list[tuple[bytes, None]] = []
-        messages = (message for bucket in complete for message in self._merged(bucket, rows, deletes))
-        for some in cut(messages, lambda message: message.size, CHUNK_BYTES):
-            yield Send(some)
         windows = dict.fromkeys((bucket.view, bucket.start_ms) for bucket in complete)
         puts = [(bucket_key(FINISHED, *bucket), b"") for bucket in complete]
         yield Commit([*puts, *deletes, *self._outdated(windows, rows)])
         for bucket in complete:
             del self._waiting[bucket]
-        for view, start in windows:
-            prefix = window_key(PARTIAL, view, start)
-            yield Erase(prefix, after(prefix))
+        self._deleted += [window_key(PARTIAL, *window) for window in windows]
 
     def _merged(self, bucket: Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
         """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""

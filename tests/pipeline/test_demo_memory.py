@@ -150,6 +150,6 @@ def test_worker_that_crashes_ends_the_demo_with_its_reason(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no noise today")
 
-    monkeypatch.setattr("stream_dp.kinds.histogram.seal_table", broken)
+    monkeypatch.setattr("stream_dp.kinds.histogram.seal_pruned", broken)
     with pytest.raises(Exception, match="the worker has crashed: RuntimeError: no noise today"):
         run()

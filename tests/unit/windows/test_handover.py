@@ -291,7 +291,7 @@ def made(seed: int, *, items: int = 6, span: int = 120) -> Script:
                 offset += 1
             messages.append(Chunk(entries, now))
         at_each.append(known)
-    for end in (220, 220):
+    for end in (220, 220, 220):
         messages += [Chunk([watermark(offset, end)], end), Tick(end)]
         at_each += [known, known]
         offset += 1
@@ -464,6 +464,7 @@ def test_what_was_counted_of_a_window_that_is_lost_to_the_next_definition_is_giv
 
     one = changed(machine, definitions(*begun, (20, view(items_per_user=1))))
     machine.carry_out(one.ticks([53]))
+    machine.carry_out(one.ticks([54]))
 
     assert {(p.view, p.start_ms) for p in partials(machine.sent) if p.lost} == {("pages@3", 20), ("pages@3", 30)}
     kept = handed_on([m for m, p in _with_partials(machine) if not p.lost])

@@ -348,6 +348,16 @@ def without_gone() -> TopicReader[BucketMerger]:
     return merging
 
 
+def test_a_step_that_hands_on_does_not_wait_for_the_disk_and_the_next_one_erases_what_it_deleted() -> None:
+    machine, one = Machine(), merger(*VIEWS)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.partials([message.value for message in messages(partials_of("all", 0, WINDOW))], machine))
+    assert len(merged(machine)) == 2
+    assert machine.unerased(PARTIAL) != []
+    machine.carry_out(one.partials([None], machine))
+    assert machine.unerased(PARTIAL) == []
+
+
 def test_partials_of_a_view_that_is_no_longer_configured_are_deleted_and_erased() -> None:
     """A window of it never becomes complete, so nothing else would delete its counts."""
     machine = without_gone().machine

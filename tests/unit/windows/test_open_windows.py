@@ -61,7 +61,8 @@ def run(acts: Acts, memory: int, cuts: Sequence[int] = (), again: int = 0) -> tu
         return counter(*VIEWS, memory=memory, spill_stores=cabinet)
 
     steps = [lambda one, some=some: one.chunk(some, 100) for some in chunks(acts)]
-    deliver(machine, new, [*steps, lambda one: one.ticks([200]), lambda one: one.ticks([201])], cuts=cuts, again=again)
+    ticks = [lambda one, at=at: one.ticks([at]) for at in (200, 201, 202)]
+    deliver(machine, new, [*steps, *ticks], cuts=cuts, again=again)
     return machine, cabinet
 
 

@@ -165,7 +165,7 @@ def steps() -> list[Callable[[PartitionCounter], Step]]:
     def tick(now: int) -> Callable[[PartitionCounter], Step]:
         return lambda one: one.ticks([now])
 
-    return [chunk(0), chunk(1), tick(16), chunk(2), tick(40), tick(75)]
+    return [chunk(0), chunk(1), tick(16), chunk(2), tick(40), tick(75), tick(76)]
 
 
 def play(cuts: Sequence[int] = (), again: int = 0) -> Machine:
@@ -226,6 +226,7 @@ def test_users_of_a_source_that_is_re_keyed_enter_in_the_order_in_which_their_ba
     chunks = [
         [batch(0, 0, event(0, "u", "a", 1)), batch(1, 1, event(0, "u", "b", 12), event(1, "v", "b", 13))],
         [batch(2, 0, event(1, "v", "a", 2)), batch(3, 0, ticks=[75]), batch(4, 1, event(2, "u", "c", 3), ticks=[75])],
+        [batch(5, 0, ticks=[76])],
     ]
     steps: list[Callable[[RekeyedCounter], Step]] = [lambda one, some=some: one.chunk(some, 1) for some in chunks]  # type: ignore[misc]
     counted = {0: {"a": 1, "c": 1}, 10: {"b": 1}} | {start: {} for start in range(20, 70, 10)}
@@ -240,7 +241,7 @@ def test_users_of_a_source_that_is_re_keyed_enter_in_the_order_in_which_their_ba
 
 def test_when_a_period_is_over_its_rows_and_its_key_are_gone_and_those_of_the_next_stay() -> None:
     machine = Machine()
-    deliver(machine, lambda: counter(FEW), steps()[:-2])
+    deliver(machine, lambda: counter(FEW), steps()[:-3])
 
     def periods(kind: bytes) -> set[bytes]:
         return {key[: len(kind) + len(text("few")) + 8] for key in machine.rows if key.startswith(kind)}
@@ -248,7 +249,7 @@ def test_when_a_period_is_over_its_rows_and_its_key_are_gone_and_those_of_the_ne
     assert len(periods(ENTERED)) == len(periods(PERIOD_KEY)) == 2
     keys = {value for key, value in machine.rows.items() if key.startswith(PERIOD_KEY)}
     assert len(keys) == 2, "each period has a key of its own"
-    deliver(machine, lambda: counter(FEW), steps()[-2:-1])
+    deliver(machine, lambda: counter(FEW), steps()[-3:-2])
     assert len(periods(ENTERED)) == len(periods(PERIOD_KEY)) == 1
     assert machine.unerased(ENTERED) == secrets(machine) == []
 

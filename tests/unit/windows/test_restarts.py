@@ -53,6 +53,7 @@ def test_a_longer_grace_does_not_reopen_windows_that_were_handed_on() -> None:
     one = loaded(machine, view(grace_ms=100))
     machine.carry_out(one.chunk([event(3, "v", "secret", 5)], 21))
     machine.carry_out(one.ticks([1000]))
+    machine.carry_out(one.ticks([1001]))
 
     assert letters(machine.sent) == {(3, "late"): 1}
     assert [key for key in machine.rows if key.startswith(JOURNAL)] == []
@@ -75,6 +76,7 @@ def test_what_a_user_had_counts_until_the_interval_ends_in_which_it_is_bounded()
     assert len([key for key in machine.rows if key.startswith(JOURNAL)]) == 3
 
     machine.carry_out(one.ticks([20]))
+    machine.carry_out(one.ticks([21]))
     assert [key for key in machine.rows if key.startswith(JOURNAL)] == machine.unerased(JOURNAL) == []
     machine.carry_out(loaded(machine, running).chunk([event(7, "u", "a", 21)], 22))
     assert len([key for key in machine.rows if key.startswith(JOURNAL)]) == 1

@@ -16,7 +16,7 @@ from stream_dp.windows.encoding import (
     cut,
     decode,
     encode,
-    places_in_order,
+    in_order,
     spans,
     text,
     window_key,
@@ -87,10 +87,16 @@ def test_many_entries_are_cut_by_their_sizes_as_each_by_itself(sizes: list[int],
     assert [sizes[first:behind] for first, behind in spans(sizes, most)] == list(cut(sizes, int, most))
 
 
-def test_keys_of_any_number_are_in_the_order_of_their_bytes() -> None:
-    """More keys than are sorted at once, with characters beyond each other's planes; their number hides their order."""
+@pytest.mark.parametrize("another", ["a", "a\0", "a" * 1024])
+def test_keys_of_any_number_are_in_the_order_of_their_bytes(another: str) -> None:
+    """More keys than are sorted at once, with characters beyond each other's planes; their number hides their order.
+
+    Beside them stands one that ends like the bytes that keys are padded with, or is too long to pad others to it.
+    """
     for number in (0, 1, 255, 257, 70_000):
         keys = [
             f"{chr(0xFFF0 + at % 7)}{at * 7919 % 70_001:x}" if at % 3 else chr(0x10000 + at) for at in range(number)
         ]
-        assert [keys[at] for at in places_in_order(keys)] == sorted(keys, key=str.encode)
+        keys += dict.fromkeys([another, "a"])
+        places, raw = in_order(keys)
+        assert [keys[at] for at in places] == [key.decode() for key in raw] == sorted(keys, key=str.encode)
