@@ -452,3 +452,14 @@ def test_the_journal_of_many_chunks_is_deleted_in_commits_that_fit() -> None:
         effects = [*one.ticks([13]), *one.ticks([14])]
         purges = [e.rows for e in effects if isinstance(e, Commit) and e.rows[0][0].startswith(JOURNAL)]
     assert [len(rows) for rows in purges] == [2, 2, 1]
+
+
+def test_journals_of_many_windows_that_close_together_do_not_pile_up_in_the_marker() -> None:
+    machine, one = Machine(), counter(view(grace_ms=0, max_ahead_ms=10_000))
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([event(n, "u", "a", 10 * n) for n in range(200)], 5))
+    machine.carry_out(one.ticks([2000]))
+    marks = [decode(Marker, value or b"").views["pages"] for key, value in machine.changelog if key.startswith(MARKER)]
+    assert max(len(mark.purging) for mark in marks) == 2 * HANDED_ON_AT_ONCE
+    machine.carry_out(one.ticks([2001]))
+    assert [key for key in machine.rows if key.startswith(JOURNAL)] == machine.unerased(JOURNAL) == []
