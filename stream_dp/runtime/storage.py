@@ -155,6 +155,13 @@ class Database:
                 self._deleted[place[:1]] = min(first, place), max(last, after(place)), number + 1
             self.write([*rows, *own, (DELETED, encode(self._deleted))])
 
+    def follow_on(self) -> None:
+        """Note that any row may have been deleted and not erased: by the owner that this worker was before."""
+        whole = {kind: (kind, after(kind), 0) for kind in ERASED_SOON} | {b"": (b"\x01", b"\xff" * 8, 0)}
+        with self._noting:
+            self._deleted |= whole
+            self.put(DELETED, encode(self._deleted))
+
     def erase_followed(self) -> None:
         """Leave no file that holds a row which `follow` has deleted. May take seconds: call it off the event loop.
 

@@ -97,6 +97,7 @@ class Copies:
         self._read = read
         self._copied: frozenset[int] | None = None
         """None during a rebalance."""
+        self._begun: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
         self.behind: int | None = None
 
@@ -112,8 +113,9 @@ class Copies:
 
     def go_on(self) -> None:
         """Keep the copies that the group has given to this worker; its own partitions are recovered."""
-        self._copied = self._app.assignor.copied
-        self.behind = None if self._copied and self._read is not None else 0
+        self._copied = frozenset() if self._read is None else self._app.assignor.copied
+        self.behind = None if self._copied else 0
+        self._begun &= self._copied
         self._changed.set()
 
     async def run(self) -> None:
@@ -141,6 +143,9 @@ class Copies:
         """Read changelogs from where the copies of them end, until another rebalance."""
         for topic, partition in places:
             await self._tables[topic].data._try_open_db_for_partition(partition)
+            if partition not in self._begun:
+                self._tables[topic].follow_on(partition)
+        self._begun = frozenset(partition for _, partition in places)
         stored = {place: self._tables[place.topic].persisted_offset(place) for place in places}
         async with read(stored) as reader:
             log.info("keeps a copy of partitions %s of other workers", sorted({tp.partition for tp in places}))
@@ -153,6 +158,7 @@ class Copies:
                         rows, last = [(record.key, record.value) for record in some], some[-1].offset
                         await self._tables[place.topic].follow(place.partition, rows, stored[place], last)
                         stored[place] = last
+                        await asyncio.sleep(0)
                 ends = [(reader.highwater(place), stored[place]) for place in places]
                 if all(end is not None for end, _ in ends):
                     self.behind = sum(max(0, (end or 0) - 1 - (-1 if at is None else at)) for end, at in ends)

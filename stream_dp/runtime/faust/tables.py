@@ -273,6 +273,10 @@ class DurableTable(Table):
             raise lost(place)
         database.follow(rows, (self.data.offset_key, str(last).encode()))
 
+    def follow_on(self, partition: int) -> None:
+        """Begin a copy of a partition with the local rows that there are."""
+        self._database(partition).follow_on()
+
     async def erase_followed(self, partition: int) -> None:
         """Erase from the files what the changelog has deleted of a partition; for long in another thread."""
         await asyncio.to_thread(self._database(partition).erase_followed)

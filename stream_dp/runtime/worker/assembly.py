@@ -40,6 +40,8 @@ from stream_dp.runtime.worker.timers import LOOK_SECONDS, TICK_SECONDS, Timers, 
 log = logging.getLogger("stream_dp.worker")
 
 
+_STANDBYS = "standbys"
+"""Stands beside the changelogs where a worker may have copies of others' partitions."""
 STALE_SECONDS = 12 * 3600
 """Half of Kafka's `delete.retention.ms`: what was deleted longer ago, a changelog need not say any more."""
 
@@ -49,7 +51,8 @@ def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
 
     Which changelogs the copies in a data folder were made from stands beside them; where that cannot be read, after a
     failure of the disk, all are deleted. Deleting comes first, so it is done again if it was cut short. With standbys,
-    copies that were not kept up for long are deleted too: others had the partitions, and deletions may be missed.
+    copies that were not kept up for long are deleted too: others had the partitions, and deletions may be missed. When
+    there are standbys no more, all are: nobody would erase from those of others' partitions.
 
     Args:
         plan: the application.
@@ -59,6 +62,7 @@ def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
     topics, beside = Topics.of(plan), plan.data_dir / "changelogs.json"
     ids = {table: settled.topics[topics.changelog(table)].id for table in (COUNTS, MERGES, RELEASES)}
     former = _read(beside)
+    had_standbys = former.pop(_STANDBYS, "") != ""
     for table, changelog in ids.items():
         copies = sorted(tables.glob(f"{table}-*.db")) if former.get(table) != changelog else []
         for copy in copies:
@@ -66,12 +70,16 @@ def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
         if copies:
             made = "a changelog that was deleted" if table in former else "nobody knows which changelog"
             log.warning("the local copy of %s was made from %s; it is discarded and read again", table, made)
-    stale = [copy for copy in sorted(tables.glob("*-*.db")) if plan.standbys and _age_s(copy) > STALE_SECONDS]
-    for copy in stale:
+    for copy in sorted(tables.glob("*-*.db")):
+        if plan.standbys and _age_s(copy) > STALE_SECONDS:
+            log.warning("the local copy %s was not kept up for half a day; it is discarded and read again", copy.name)
+        elif had_standbys and not plan.standbys:
+            log.warning("the local copy %s may be a standby's, of which there are none now; it is discarded", copy.name)
+        else:
+            continue
         shutil.rmtree(copy)
-        log.warning("the local copy %s was not kept up for half a day; it is discarded and read again", copy.name)
-    if former != ids:
-        _write(beside, ids)
+    if former != ids or had_standbys != (plan.standbys > 0):
+        _write(beside, ids | ({_STANDBYS: str(plan.standbys)} if plan.standbys else {}))
 
 
 def _age_s(copy: Path) -> float:

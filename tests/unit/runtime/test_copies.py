@@ -48,7 +48,7 @@ def test_copies_that_nobody_knows_the_changelog_of_are_discarded(tmp_path: Path)
 
 def test_copies_of_a_standby_that_may_have_missed_deletions_are_discarded(tmp_path: Path) -> None:
     shop, tables = replace(plan(), data_dir=tmp_path, standbys=1), tmp_path / "v1" / "tables"
-    discard_former_copies(shop, settled(), tables)
+    discard_former_copies(replace(shop, standbys=0), settled(), tables)
     now = time.time()
     for name, hours in (("counts-0.db", 13), ("counts-1.db", 11)):
         (tables / name).mkdir(parents=True)
@@ -60,3 +60,6 @@ def test_copies_of_a_standby_that_may_have_missed_deletions_are_discarded(tmp_pa
     assert len(list(tables.iterdir())) == 2, "nobody else may have had the partitions"
     discard_former_copies(shop, settled(), tables)
     assert [path.name for path in tables.iterdir()] == ["counts-1.db"]
+    discard_former_copies(replace(shop, standbys=0), settled(), tables)
+    assert list(tables.iterdir()) == [], "nobody would erase from a copy of another worker's partition"
+    discard_former_copies(replace(shop, standbys=0), settled(), tables)

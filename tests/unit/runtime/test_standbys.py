@@ -26,6 +26,7 @@ from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.storage import Database, open_database
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.windows.encoding import bucket_key
+from stream_dp.windows.merging import PARTIAL
 
 SECRET = b"planted-51d6a0c7"
 OFFSET = (b"offset", b"7")
@@ -62,6 +63,24 @@ def test_row_that_a_changelog_deleted_leaves_the_files_also_after_a_crash_before
     assert files_with(tmp_path) == []
     assert database.get(kept) == b"kept"
     assert database.get(OFFSET[0]) == OFFSET[1]
+
+
+@pytest.mark.parametrize("kind", [BUCKET, TABLE, PARTIAL], ids=["bucket", "table", "partial"])
+def test_what_an_owner_deleted_and_had_not_erased_leaves_the_files_when_it_is_a_standby(
+    tmp_path: Path, kind: bytes
+) -> None:
+    key = bucket_key(kind, "pages", 1000, 0)
+    database = opened(tmp_path)
+    database.write([(key, SECRET)])
+    del database
+    database = opened(tmp_path)  # in a sorted file now
+    database.write([(key, None)])
+    assert files_with(tmp_path)
+
+    database.follow_on()
+    database.erase_followed()
+
+    assert files_with(tmp_path) == []
 
 
 def test_row_that_was_deleted_while_another_was_erased_is_erased_the_next_time(
