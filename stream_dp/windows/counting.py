@@ -334,8 +334,9 @@ class PartitionCounter:
                 row.last_offset = last
                 values += [(start, value) for value in row.encoded()]
                 settled.setdefault(one.view.bounded_in(start), []).append(row)
-            for start, rows in settled.items():
-                one.windows[start].settle(rows, self._memory)
+            for start, window in one.windows.items():
+                if start in settled or window.spill_store is not None:
+                    window.settle(settled.get(start, ()), self._memory)
             for state in group:
                 clock = self._clock(state, partition)
                 clock.clock_ms = bound.clock_ms

@@ -13,7 +13,8 @@ front of the first such one are stood in for: they are refused as lost, and noth
   that start within `max_ahead` of it.
 
 The clock at a place in the log is public: it follows from ticks and watermarks. How far the events were that were read
-says nothing here, since one user's event would decide what is refused for all.
+says nothing here, since one user's event would decide what is refused for all. (That there is a record in front of a
+tick may tell: by the wall clock it is known then that the time of that tick has been reached.)
 
 What is moved is stored first, then the marker that says so, and only then the former rows are deleted. A crash before
 the marker repeats all of it, to the same rows; one behind it leaves rows that are deleted when they are found.
@@ -94,11 +95,16 @@ class Handover:
         closed_ms = max([self._wall_ms, *(mark.closed_ms for _, mark in earlier)])
         begun = ViewMark.new(view, opens, closed_ms)
         # One that was over has heard of no watermark since: its clock would take all that time for idle.
-        heard = (mark for one, mark in reversed(earlier) if one.clock == view.clock and not _was_over(mark))
-        told = next(heard, begun)
-        begun.clock_ms, begun.idle_since_ms = told.clock_ms, told.idle_since_ms
+        heard = (pair for pair in reversed(earlier) if pair[0].clock == view.clock and not _was_over(pair[1]))
+        one, told = next(heard, (view, begun))
+
+        def shown_ms(clock: ViewMark | SourcePartitionClock) -> int:
+            """What a clock shows; one that nothing has moved stands where its definition begins."""
+            return min(clock.clock_ms, first) if clock.clock_ms <= one.first_ms else clock.clock_ms
+
+        begun.clock_ms, begun.idle_since_ms = shown_ms(told), told.idle_since_ms
         begun.source_partitions = {
-            number: SourcePartitionClock(clock.clock_ms, clock.idle_since_ms)
+            number: SourcePartitionClock(shown_ms(clock), clock.idle_since_ms)
             for number, clock in told.source_partitions.items()
         }
         self._begin_in_gaps(view, begun, earlier)
@@ -155,7 +161,8 @@ class Handover:
         shown = [one.watermark_ms for one in self._marker.progress if one.watermark_ms is not None]
         for view in self._views:
             if view.clock == "event" and (mark := self._marker.views.get(view.name)) is not None:
-                shown += [mark.clock_ms, *(clock.clock_ms for clock in mark.source_partitions.values())]
+                clocks = [mark.clock_ms, *(clock.clock_ms for clock in mark.source_partitions.values())]
+                shown += [clock_ms for clock_ms in clocks if clock_ms > view.first_ms]  # others were moved by nothing
         return max(shown, default=self._wall_ms)
 
     def _move(self, view: CountedView) -> Iterator[Effect]:

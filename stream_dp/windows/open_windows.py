@@ -157,7 +157,10 @@ class OpenWindow:
             memory: bounds what is held.
         """
         if self.spill_store is not None:
-            self._put_away(self.spill_store, (pair for row in rows for pair in zip(row.users, row.items, strict=True)))
+            if rows:
+                pairs = (pair for row in rows for pair in zip(row.users, row.items, strict=True))
+                self._put_away(self.spill_store, pairs)
+            self.accepted, self.codes = {}, {}
             return
         users, items = len(self.accepted) - self._weighed[0], len(self.codes) - self._weighed[1]
         self._weighed = len(self.accepted), len(self.codes)
@@ -196,8 +199,7 @@ class OpenWindow:
                 yield _USER + user, (len(held) // CODE_BYTES).to_bytes(2)
 
         spill_store.put(entries())
-        self.accepted, self.codes = {}, {}
-        self.memory_bytes = 0
+        self.accepted, self.codes, self.memory_bytes = {}, {}, 0
 
     def drop(self) -> None:
         """Leave nothing on the disk."""

@@ -7,12 +7,16 @@ handed on is compared with a counter that knew the view before the first record.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from stream_dp.windows import handover
 from tests.support.chosen import ordinarily
+from tests.support.counting import event, handed_on, loaded, partials, view, watermark
 from tests.support.late import Story, made
+from tests.support.machine import Machine
 
 
 @pytest.mark.parametrize("clock", ["event", "wall"])
@@ -50,3 +54,32 @@ def _holds(story: Story) -> bool:
     except AssertionError:
         return False
     return True
+
+
+def test_a_definition_that_begins_far_ahead_says_nothing_of_how_far_the_stream_is() -> None:
+    """Its clock stands at its first window, and nothing has moved it there."""
+    by_watermarks: dict[str, Any] = {"clock": "event", "max_ahead_ms": 5, "grace_ms": 0}
+    old, hour = view("old", **by_watermarks), view("hour", first_ms=40, **by_watermarks)
+    month = view("month", length_ms=1000, first_ms=1000, **by_watermarks)
+    machine = Machine()
+    one = loaded(machine, old)
+    machine.carry_out(one.chunk([event(0, "u", "x", 1), watermark(1, 20)], 21))
+    machine.carry_out(loaded(machine, old, month).ticks([22]))
+    machine.sent.clear()
+    loaded(machine, old, month, hour)
+    assert partials(machine.sent) == []
+
+
+def test_a_definition_does_not_take_over_a_clock_that_nothing_has_moved() -> None:
+    """Else what it takes for late depends on where a definition begins that is not in force yet."""
+    first = view("pages", grace_ms=0, until_ms=60)
+    later = replace(view("pages@2", grace_ms=0, clock="event", first_ms=180), origin_ms=0)
+    between = replace(view("pages@3", grace_ms=0, clock="event", first_ms=60), origin_ms=0)
+    machine = Machine()
+    machine.carry_out(loaded(machine, replace(first, until_ms=None)).ticks([5]))
+    machine.carry_out(loaded(machine, replace(first, until_ms=180), later).ticks([6]))
+    one = loaded(machine, first, replace(later, until_ms=180), between)
+    machine.sent.clear()
+    machine.carry_out(one.chunk([event(0, "u", "a", 65)], 61))
+    machine.carry_out(one.chunk([watermark(1, 70)], 71))
+    assert handed_on(machine.sent)["pages@3"][60] == {"a": 1}

@@ -231,3 +231,12 @@ def test_sizes_are_read_with_their_units(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="whole number with its unit"):
         parse_size(text)
+
+
+def test_a_window_on_disk_holds_nothing_behind_a_chunk_that_adds_nothing() -> None:
+    machine, one = Machine(), counter(view(), memory=0)
+    machine.carry_out(one.load(machine))
+    for first in (0, 3):
+        machine.carry_out(one.chunk([event(first + at, f"u{at}", "a", 1) for at in range(3)], 5))
+        window = one._views[0].windows[0]
+        assert (window.accepted, window.codes) == ({}, {})
