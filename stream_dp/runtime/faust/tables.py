@@ -15,7 +15,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import rocksdict
 from faust.stores import rocksdb
@@ -26,6 +26,7 @@ from stream_dp.errors import StorageError
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row, Writer, lost
 from stream_dp.runtime.storage import Database, open_database
 from stream_dp.windows.encoding import CHUNK_BYTES, cut, row_size
+from stream_dp.windows.records import Records
 
 
 class Store(rocksdb.Store):
@@ -58,7 +59,8 @@ class Store(rocksdb.Store):
         for message in [event.message for event in batch]:
             if message.topic not in own or message.partition in self.table.owned:
                 continue
-            rows[message.partition] += [(record.key, record.value) for record in message.value.records]
+            records = Records.of(message.value.records)
+            rows[message.partition] += zip(cast("list[bytes]", records.keys), records.values, strict=True)
             last[message.partition] = max(message.offset, last.get(message.partition, -1))
         for partition, some in rows.items():
             self._db_for_partition(partition).write([*some, (self.offset_key, str(last[partition]).encode())])
