@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from stream_dp.windows.durations import EPOCH, MILLISECOND
+from stream_dp.windows.records import Records
 
 Names = tuple[str, ...]
 """The names from the top of an event down to a field."""
@@ -108,8 +109,8 @@ MOST_BYTES = 510 << 10
 (`windows.encoding`)."""
 MOST_ITEMS = 10_000
 """In the list of one event: as many as a view can let a user add to a window."""
-_TOGETHER = 500
-"""Records that are decoded together, if each of them is an event."""
+_TOGETHER, _FEW_TOGETHER = 500, 50
+"""Records that are decoded together, if each of them is an event; if not, some of them."""
 _SURELY_FITS = MAX_ITEM_BYTES // 4
 """Characters; none has more than 4 bytes."""
 
@@ -265,39 +266,44 @@ class EventDecoder:
             Events, watermarks and refusals; every record stands in exactly one of them.
         """
         out = Decoded.empty(self._lists)
-        columns = [column.items for column in out.columns]
-        for first in range(0, len(records), _TOGETHER):
-            some = records[first : first + _TOGETHER]
-            if not self._all_events(some, out, columns):
-                self._one_by_one(some, out, columns)
+        self._decode(Records.of(records), out, [column.items for column in out.columns], _TOGETHER)
         for column, is_list in zip(out.columns, self._lists, strict=True):
             if is_list:
                 _spread(column, out)
         out.columns = [out.columns[at] for at in self._columns]
         return out
 
-    def _all_events(self, records: Sequence[Record], out: Decoded, columns: Sequence[list[Any]]) -> bool:
+    def _decode(self, records: Records, out: Decoded, columns: Sequence[list[Any]], together: int) -> None:
+        for first in range(0, len(records), together):
+            some = records[first : first + together]
+            if self._all_events(some, out, columns):
+                continue
+            if together > _FEW_TOGETHER:
+                self._decode(some, out, columns, _FEW_TOGETHER)
+            else:
+                self._one_by_one(some, out, columns)
+
+    def _all_events(self, records: Records, out: Decoded, columns: Sequence[list[Any]]) -> bool:
         """Decode records of which each is an event, column by column, which takes a third of the time.
 
         Returns:
             False if one of them may be none, or has a list; then nothing has changed.
         """
-        keys: list[Any] = [record.key for record in records]
-        values: list[Any] = [record.value for record in records]
+        keys, values = cast("list[bytes]", records.keys), cast("list[bytes]", records.values)
         if any(self._lists) or not all(keys) or not all(values) or max(map(len, keys)) > MAX_KEY_BYTES:
             return False
         try:
             events = list(map(self._read, values))
-            if self._user is not None and list(map(str.encode, map(str, map(self._user, events)))) != keys:
+            if self._user is not None and not _are(keys, _all_texts(list(map(self._user, events)))):
                 return False
-            times = self._times(events, records)
+            times = self._times(events, records.timestamps)
             found = [list(map(item, events)) for item in self._item_of]
         except (RefusedError, ValueError, RecursionError):  # msgspec.ValidationError is a ValueError
             return False
-        texts = [items if set(map(type, items)) == {str} else list(map(str, items)) for items in found]
+        texts = list(map(_all_texts, found))
         if any(max(map(len, items)) > _SURELY_FITS for items in texts):
             return False
-        out.offsets += [record.offset for record in records]
+        out.offsets += records.offsets
         out.users += keys
         out.times += times
         for column, items in zip(columns, texts, strict=True):
@@ -327,7 +333,7 @@ class EventDecoder:
         for index, item in enumerate(items):
             if item.__class__ is not str or len(item) > _SURELY_FITS:
                 items[index] = _texts(item) if item.__class__ is list else _text(item)
-        (time,) = self._times([event], [record])
+        (time,) = self._times([event], [record.timestamp])
         out.offsets.append(record.offset)
         out.users.append(key)
         out.times.append(time)
@@ -392,6 +398,19 @@ class RefusedError(Exception):
         super().__init__(reason)
 
 
+def _all_texts(values: list[Any]) -> list[str]:
+    return values if set(map(type, values)) == {str} else list(map(str, values))
+
+
+def _are(keys: Sequence[bytes], users: Sequence[str]) -> bool:
+    """Return True if as many users are the keys, one by one; joined they are compared at once.
+
+    Where a key has a line break, what is equal joined may be cut at another place, so it may be False then.
+    """
+    joined = b"\n".join(keys)
+    return joined.count(b"\n") == len(keys) - 1 and "\n".join(users).encode() == joined
+
+
 def _event(read: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
     try:
         return read(value)
@@ -453,14 +472,14 @@ def _struct(kinds: Mapping[Names, Any]) -> tuple[type, dict[Names, str]]:
     return msgspec.defstruct("Event", fields, gc=False), places
 
 
-def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[list[Any], Sequence[Record]], list[int]]:
-    """Reads the times of events, each with its record; one that is of another type raises RefusedError."""
+def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[list[Any], list[int]], list[int]]:
+    """Reads the times of events, each with that of its record; one that is of another type raises RefusedError."""
     if form.time is None:
-        return lambda _events, records: [record.timestamp for record in records]
+        return lambda _events, timestamps: timestamps
     get, iso = attrgetter(places[names_of(form.time)]), form.unit == "iso"
     factor = 1000 if form.unit == "s" else 1
 
-    def read(events: list[Any], _records: Sequence[Record]) -> list[int]:
+    def read(events: list[Any], _timestamps: list[int]) -> list[int]:
         values = list(map(get, events))
         if set(map(type, values)) != {str if iso else int}:
             raise RefusedError("wrong_type")

@@ -29,8 +29,8 @@ import faust
 from faust.types import TP, ConsumerMessage
 
 from stream_dp.runtime.clock import Tick, read_tick
-from stream_dp.runtime.kafka.unpacking import bytes_of
-from stream_dp.windows.encoding import CHUNK_BYTES, cut
+from stream_dp.windows.encoding import CHUNK_BYTES, spans
+from stream_dp.windows.records import Records
 
 MAX_WAIT_SECONDS = 0.1
 """A fetch returns at the latest after this, so that a partition whose buffer had been full is not left waiting."""
@@ -53,7 +53,7 @@ class Chunk:
     @property
     def values(self) -> list[bytes | None]:
         """The values of the records."""
-        return [record.value for record in self.records]
+        return Records.of(self.records).values
 
 
 class TickOrder:
@@ -70,7 +70,7 @@ class TickOrder:
         self._topic = ticks
         self._bound_ms = bound_ms
         self._sources = frozenset(sources)
-        self._held: dict[TP, list[Any]] = {}
+        self._held: dict[TP, Records] = {}
         self._ticks: defaultdict[int, list[Tick]] = defaultdict(list)
         """By partition, what the held records of the ticks topic say."""
 
@@ -88,13 +88,16 @@ class TickOrder:
         Raises:
             StateError: a tick that cannot be read.
         """
-        self._held.setdefault(tp, []).extend(records)
+        if tp in self._held:
+            self._held[tp].extend(Records.of(records))
+        else:
+            self._held[tp] = Records.of(records)
         if tp.topic == self._topic:
             self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
 
     def first_held(self) -> dict[TP, int]:
         """The first offset that is held of every partition."""
-        return {tp: records[0].offset for tp, records in self._held.items()}
+        return {tp: records.offsets[0] for tp, records in self._held.items()}
 
     def clear(self) -> None:
         """Forget everything."""
@@ -118,7 +121,7 @@ class TickOrder:
     def _due(self, partition: int, ticks: Sequence[Tick], read_to: Callable[[TP], int | None]) -> dict[TP, int]:
         due: dict[TP, int] = {}
         for tp, end in self._ends(partition, ticks[0]).items():
-            if count := bisect_left(self._held.get(tp, ()), end, key=lambda record: record.offset):
+            if tp in self._held and (count := bisect_left(self._held[tp].offsets, end)):
                 due[tp] = count
         if due:
             return due
@@ -135,26 +138,25 @@ class TickOrder:
     def _clear_to(self, tp: TP, read_to: Callable[[TP], int | None]) -> int:
         """The offset before which nothing is left to wait for."""
         if tp in self._held:
-            first: int = self._held[tp][0].offset
-            return first
+            return self._held[tp].offsets[0]
         position = read_to(tp)
         return -1 if position is None else position
 
-    def take(self, due: Mapping[TP, int]) -> dict[TP, tuple[list[Any], int, int]]:
+    def take(self, due: Mapping[TP, int]) -> dict[TP, tuple[Records, int, int]]:
         """Hand out what is due, as `due` just said.
 
         Returns:
             By partition the records, and the wall time of the tick behind them; of ticks, that of the first. And the
             number of the settings that have to be known for them.
         """
-        taken: dict[TP, tuple[list[Any], int, int]] = {}
+        taken: dict[TP, tuple[Records, int, int]] = {}
         for tp, count in due.items():
             ticks = self._ticks[tp.partition]
             held = self._held.pop(tp)
-            if held[count:]:
-                self._held[tp] = held[count:]
+            if rest := held.leave(count):
+                self._held[tp] = rest
             own = ticks[:count] if tp.topic == self._topic else ticks[:1]
-            taken[tp] = held[:count], ticks[0].now_ms, max(tick.settings for tick in own)
+            taken[tp] = held, ticks[0].now_ms, max(tick.settings for tick in own)
             if tp.topic == self._topic:
                 del ticks[:count]
         return taken
@@ -226,11 +228,12 @@ class CoalescingConsumer:
             await self._seek(tp, records[0].offset)
 
     def _batches(self, tp: TP, records: Sequence[Any], now_ms: int, settings: int = 0) -> list[Chunk]:
-        batches = []
-        is_small = bytes_of(records) <= CHUNK_BYTES
-        for some in [records] if is_small else cut(records, _size, CHUNK_BYTES):
+        batches, whole = [], Records.of(records)
+        is_small = whole.size_bytes <= CHUNK_BYTES
+        cut = [] if is_small else spans(list(map(_size, whole)), CHUNK_BYTES)
+        for some in [whole] if is_small else [whole[first:behind] for first, behind in cut]:
             batches.append(Chunk(tp.topic, tp.partition, some, now_ms, self._last.get(tp), settings))
-            self._last[tp] = some[-1].offset
+            self._last[tp] = some.offsets[-1]
         return batches
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
@@ -288,7 +291,7 @@ class CoalescingConsumer:
 def message_of(app: Any, tp: TP, at: Any, value: Any, key: Any = None, headers: Any = None) -> ConsumerMessage:
     """Return a message of Faust's with the offset and time of the record `at`."""
     sent_s, generation = at.timestamp / 1000, app.consumer_generation_id
-    stands = (*tp, at.offset, sent_s, at.timestamp_type)
+    stands = (*tp, at.offset, sent_s, 0)  # whose time it is, nobody asks
     return ConsumerMessage(*stands, headers, key, value, None, 0, 0, tp, generation_id=generation)
 
 

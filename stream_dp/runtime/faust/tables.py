@@ -16,7 +16,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import rocksdict
 from faust.stores import rocksdb
@@ -27,6 +27,7 @@ from stream_dp.errors import StorageError
 from stream_dp.runtime.kafka.transactions import CLAIM, PartitionLostError, Row, Writer, lost
 from stream_dp.runtime.storage import Database, open_database
 from stream_dp.windows.encoding import CHUNK_BYTES, cut, row_size
+from stream_dp.windows.records import Records
 
 CONGESTED_SECONDS = 0.02
 """Between two looks whether RocksDB takes rows at once again."""
@@ -63,7 +64,8 @@ class Store(rocksdb.Store):
         for message in [event.message for event in batch]:
             if message.topic not in own or message.partition not in self.table.recovering:
                 continue
-            rows[message.partition] += [(record.key, record.value) for record in message.value.records]
+            records = Records.of(message.value.records)
+            rows[message.partition] += zip(cast("list[bytes]", records.keys), records.values, strict=True)
             last[message.partition] = max(message.offset, last.get(message.partition, -1))
         for partition, some in rows.items():
             self._db_for_partition(partition).follow(some, (self.offset_key, str(last[partition]).encode()))

@@ -13,9 +13,10 @@ from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
-from stream_dp.runtime.embedded import LogRecord, MemoryLog
+from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.faust.coalescing import Chunk, CoalescingConsumer, message_of
 from stream_dp.runtime.kafka.unpacking import BARE
+from stream_dp.windows.records import Records
 
 KAFKA, MEMORY = "stream-dp-kafka", "stream-dp-memory"
 """Schemes of the addresses of the two transports."""
@@ -180,11 +181,11 @@ class _LogConsumer(base.Consumer):
         return True
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Sequence[Any]]:
-        out: dict[TP, list[LogRecord]] = {}
+        out: dict[TP, Records] = {}
         for tp in active_partitions or ():
             at = self._positions[tp] = max(self._positions.get(tp, 0), self._log.begins[tp])
             if records := self._log.read(tp, at, self._max_poll):
-                out[tp] = records
+                out[tp] = Records.of(records)
                 self._positions[tp] = records[-1].offset + 1
         await asyncio.sleep(0 if out else min(timeout, 0.005))
         return out

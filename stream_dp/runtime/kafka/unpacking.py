@@ -4,8 +4,8 @@ The Kafka client unpacks a batch whole. It does so here once this module is impo
 than `MOST_BYTES`, each record becomes one that is refused as `batch_too_large`: counted, with a dead letter that tells
 its offset, and nothing of it is in memory.
 
-A consumer whose `key_deserializer` is `BARE` is handed records as the reader of batches makes them, without their topic
-and partition. The client would make another object of each, one by one, which takes longer than all else about it.
+A consumer whose `key_deserializer` is `BARE` is handed records in columns, without their topic and partition. The
+client would make an object of each, one by one, which takes longer than all else about it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import cramjam
@@ -25,6 +25,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record import default_records
 
 from stream_dp.windows.events import TOO_LARGE_HEADER
+from stream_dp.windows.records import Records
 
 MOST_BYTES = 32 << 20
 """Of a batch, unpacked: a broker takes 1 MiB of it as it is sent."""
@@ -115,27 +116,18 @@ def _bounded(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Any]
 class BareRecords(NamedTuple):
     """Records that follow on one another in a batch; the client takes them for one record."""
 
-    records: list[Any]
+    records: Records
 
     @property
     def offset(self) -> int:
         """That of the last one."""
-        offset: int = self.records[-1].offset
-        return offset
+        return self.records.offsets[-1]
 
 
 BARE: Any = object()
 """As `key_deserializer` of a consumer: hand out bare records."""
 _AT_ONCE = 1000
 """Bare records of a batch that are taken together."""
-
-
-def bytes_of(records: Sequence[Any]) -> int:
-    """Bytes of the keys and values of records."""
-    return sum(sum(map(len, filter(None, map(part, records)))) for part in _PARTS)
-
-
-_PARTS = attrgetter("key"), attrgetter("value")
 
 
 class UnpackedBatch:
@@ -158,7 +150,7 @@ class UnpackedBatch:
             offsets = range(batch.base_offset, batch.next_offset)
             records = [Refused(offset, batch.max_timestamp, batch.timestamp_type) for offset in offsets]
         if self._is_bare:
-            return (BareRecords(records[at : at + _AT_ONCE]) for at in range(0, len(records), _AT_ONCE))
+            return (BareRecords(Records.of(records[at : at + _AT_ONCE])) for at in range(0, len(records), _AT_ONCE))
         return iter(records)
 
 
@@ -183,31 +175,28 @@ class PartitionRecords(fetcher.PartitionRecords):
 
     def __init__(self, tp: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any) -> None:
         self.is_bare = key_deserializer is BARE
-        self._left: list[Any] = []
+        self._left = Records.of([])
         super().__init__(tp, Batches(records, is_bare=self.is_bare), aborted, offset, key_deserializer, *rest)
 
     def _consumer_record(self, tp: Any, record: Any) -> Any:
         if not self.is_bare:
             return super()._consumer_record(tp, record)
-        if record.records[0].offset < self.next_fetch_offset:  # a batch is fetched whole
-            return BareRecords([one for one in record.records if one.offset >= self.next_fetch_offset])
-        return record
+        read = bisect_left(record.records.offsets, self.next_fetch_offset)  # a batch is fetched whole
+        return BareRecords(record.records[read:]) if read else record
 
-    def bare(self, most: int) -> tuple[list[Any], bool]:
+    def bare(self, most: int) -> tuple[Records, bool]:
         """Take at most so many bare records, about `MOST_BYTES`; and say if there may be more."""
         taken, has_more = self._left, True
-        size = bytes_of(taken)
-        while has_more and size < MOST_BYTES and len(taken) < most:
+        while has_more and taken.size_bytes < MOST_BYTES and len(taken) < most:
             found = next(self, None)
             has_more = found is not None
             if found is not None:
-                taken += found.records
-                size += bytes_of(found.records)
-        taken, self._left = taken[:most], taken[most:]
+                taken.extend(found.records)
+        self._left = taken.leave(most)
         if self._left:
-            self.next_fetch_offset, has_more = self._left[0].offset, True
+            self.next_fetch_offset, has_more = self._left.offsets[0], True
         elif taken:
-            self.next_fetch_offset = max(self.next_fetch_offset, taken[-1].offset + 1)
+            self.next_fetch_offset = max(self.next_fetch_offset, taken.offsets[-1] + 1)
         return taken, has_more
 
 
@@ -216,9 +205,9 @@ class FetchResult(fetcher.FetchResult):
 
     _partition_records: Any
 
-    def getall(self, max_records: int | None = None) -> list[Any]:
+    def getall(self, max_records: int | None = None) -> Sequence[Any]:
         """See `aiokafka`; the rest is handed out by the next call."""
-        taken: list[Any] = []
+        taken: Sequence[Any] = []
         if not self.check_assignment(self._topic_partition) or not self.has_more():
             return taken
         if self._partition_records.is_bare:

@@ -44,7 +44,7 @@ log = logging.getLogger("stream_dp.worker")
 REPORT_SECONDS = 10.0
 COLLECTING = 200_000, 20, 20
 """New objects, and collections of younger ones, between two looks for garbage (`gc.set_threshold`). Counting makes
-none, and each record that waits to be counted is two objects to look through: a look is to be rarer than these."""
+none, and each record that is unpacked is two objects to look through: a look is to be rarer than these."""
 STOP_SECONDS = 30.0
 """Time that a worker may take to stop that is not a process of its own."""
 
@@ -80,6 +80,7 @@ async def run_worker(
     os.umask(OTHERS)
     open_more_files()
     gc.set_threshold(*COLLECTING)
+    gc.freeze()  # what was imported stays, and need not be looked through when the first records are there
     with locked(plan.data_dir):
         async with AsyncExitStack() as stack:
             if http is not None:

@@ -13,6 +13,7 @@ from stream_dp.runtime.clock import Tick
 from stream_dp.runtime.embedded import LogRecord
 from stream_dp.runtime.faust.coalescing import MAX_WAIT_SECONDS, Chunk, CoalescingConsumer
 from stream_dp.windows.encoding import CHUNK_BYTES, encode
+from stream_dp.windows.records import Records
 
 TICKS, SOURCE, ORDERS, CHANGELOG = (TP(topic, 0) for topic in ("ticks", "visits", "orders", "changelog"))
 ALL = {TICKS, SOURCE, ORDERS, CHANGELOG}
@@ -80,7 +81,7 @@ async def consumer() -> Consumer:
 
 
 def chunk_of(records: Sequence[Any], before: int | None, now_ms: int) -> Chunk:
-    return Chunk(records[0].topic, records[0].partition, records, now_ms, before)
+    return Chunk(records[0].topic, records[0].partition, Records.of(records), now_ms, before)
 
 
 async def fetch(consumer: Consumer, active: set[TP] = ALL, **records: list[LogRecord]) -> dict[str, Any]:

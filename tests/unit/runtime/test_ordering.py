@@ -23,6 +23,9 @@ TICKS, A, B = TP("ticks", 1), TP("a", 1), TP("b", 1)
 class Record:
     offset: int
     value: bytes | None = None
+    timestamp: int = 0
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes]] = ()
 
 
 def records(*offsets: int) -> list[Record]:

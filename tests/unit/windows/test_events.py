@@ -324,6 +324,17 @@ def test_a_chunk_says_of_each_record_what_it_says_of_that_alone(user: str | None
     assert judged[0] == 0 < judged[1] < judged[2]
 
 
+def test_users_who_are_the_keys_but_for_where_they_are_cut_are_refused() -> None:
+    """Joined by line breaks, both columns read alike: each event is another user's."""
+    said = ["a\nb", "c"], ["a", "b\nc"]
+    entries = [
+        Entry(offset, key.encode(), json.dumps({"page": user, "at": 1}).encode())
+        for offset, (user, key) in enumerate(zip(*said, strict=True))
+    ]
+    out = decoder(user="page").decode(entries)
+    assert (out.users, out.refused) == ([], [(0, "key_mismatch"), (1, "key_mismatch")])
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_is_read_alike_together_and_alone(name: str) -> None:
     reader, entry = decoder(), Entry(3, b"u", VALUES[name][0], 5)

@@ -19,6 +19,7 @@ from stream_dp.windows.encoding import bucket_of, format_size, parse_size
 from stream_dp.windows.open_windows import (
     CODE_BYTES,
     ITEM_BYTES,
+    MOST_CODES,
     USER_BYTES,
     OpenWindow,
     WindowMemory,
@@ -174,13 +175,14 @@ def test_the_estimate_covers_what_a_window_takes() -> None:
 
 def test_a_code_is_found_among_others_only_where_it_stands() -> None:
     """Else an item that a user does not have would be refused as one that they have."""
-    some = [*range(300), *(1 << bits for bits in range(9, 28)), (1 << 28) - 1]
+    some = [*range(300), *(1 << bits for bits in range(9, 24)), MOST_CODES - 1]
     codes = [code_of(number) for number in some]
     assert all(len(code) == CODE_BYTES for code in codes)
     for at, code in enumerate(codes):
         others = codes[:at] + codes[at + 1 :]
-        assert code not in b"".join(others)
-        assert code in b"".join(codes)
+        assert code not in "".join(others)
+        assert code in "".join(codes)
+    assert open_windows._numbers_of("".join(codes)).tolist() == some
 
 
 def test_items_are_counted_in_blocks_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
