@@ -179,7 +179,11 @@ class Oracle:
             ):
                 self.lost |= {(asked.name, opens)} if opens < (asked.until_ms or 1 << 60) else set()
                 opens += asked.windows.shortest_ms
-            clocks = [one.clock for one in counting if one.asked.clock == asked.clock]
+            clocks = [
+                one.clock if one.clock > one.asked.first_ms else min(one.clock, asked.first_ms)  # nothing has moved it
+                for one in counting
+                if one.asked.clock == asked.clock
+            ]
             self.definitions.append(Definition(asked, clocks[-1] if clocks else asked.first_ms, opens))
         for one in former:
             for start in [start for start in one.held if start >= one.until]:
@@ -200,7 +204,8 @@ class Oracle:
             return asked.first_ms
         if asked.clock == "wall":
             return self.tick + 1
-        shown = [one.clock for one in self.definitions if one.asked.clock == "event"]
+        moved = [one for one in self.definitions if one.clock > one.asked.first_ms]
+        shown = [one.clock for one in moved if one.asked.clock == "event"]
         stream = max([*shown, *([] if self.stream is None else [self.stream])], default=self.tick)
         return stream + 1 + (0 if len(counted) == len(judges) else asked.max_ahead_ms)
 
