@@ -242,3 +242,14 @@ def test_a_window_on_disk_holds_nothing_behind_a_chunk_that_adds_nothing() -> No
         machine.carry_out(one.chunk([event(first + at, f"u{at}", "a", 1) for at in range(3)], 5))
         window = one._views[0].windows[0]
         assert (window.accepted, window.codes) == ({}, {})
+
+
+def test_a_window_goes_on_on_disk_before_its_items_run_out_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_windows, "MOST_CODES", 8)
+    machine, one = Machine(), counter(view(items_per_user=9))
+    machine.carry_out(one.load(machine))
+    for at, item in enumerate("abcde"):
+        machine.carry_out(one.chunk([event(at, "u", item, 1)], 5))
+        assert (one._views[0].windows[0].spill_store is not None) is (at >= 4)
+    machine.carry_out(one.ticks([23]))
+    assert handed_on(machine.sent)["pages"][0] == dict.fromkeys("abcde", 1)
