@@ -13,7 +13,7 @@ from stream_dp.windows import bounding, counting
 from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker, ViewMark
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Step
-from stream_dp.windows.encoding import after, decode, text
+from stream_dp.windows.encoding import after, decode, text, window_start
 from stream_dp.windows.merging import Partial
 from stream_dp.windows.open_windows import OpenWindow
 from stream_dp.windows.shapes.tumbling import Tiling
@@ -70,7 +70,13 @@ def told(machine: Machine, name: str) -> Told:
     """What a machine has of a view, that is of all its definitions."""
     marks = decode(Marker, machine.rows[MARKER + text("visits")]).views
     own = {state: mark for state, mark in marks.items() if view_of(state) == name}
-    journal = [row for state in own for row in machine.scan(JOURNAL + text(state), after(JOURNAL + text(state)))]
+    purging = {state: {start for start, _ in mark.purging} for state, mark in own.items()}
+    journal = [
+        row
+        for state in own
+        for row in machine.scan(JOURNAL + text(state), after(JOURNAL + text(state)))
+        if window_start(JOURNAL, state, row[0]) not in purging[state]  # deleted by the next step
+    ]
     sent = {
         one.value for one in machine.sent if one.topic == PARTIALS and decode(Partial, one.value or b"").view in own
     }
