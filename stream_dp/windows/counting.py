@@ -237,7 +237,7 @@ class PartitionCounter:
         yield from self._hand_on()
 
     def _stored_journal(self, state: ViewState) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of a view that are not to be purged, with what stands behind the commit point."""
+        """The stored journal rows of a view, also those behind the commit point, without those that will be purged."""
         name, purging = state.view.name, {start for start, _ in state.mark.purging}
         prefix = JOURNAL + text(name)
         stored = self._rows.scan(prefix, after(prefix))

@@ -103,7 +103,7 @@ class Copies:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """The partitions of which it keeps copies; none during a rebalance."""
+        """The partitions that it keeps copies of; none during a rebalance."""
         return self._copied or frozenset()
 
     def pause(self) -> None:

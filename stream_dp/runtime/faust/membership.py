@@ -85,7 +85,7 @@ class Assignor(PartitionAssignor):
 
     @property
     def copied(self) -> frozenset[int]:
-        """The partitions of which this worker is to keep copies; others own them."""
+        """The partitions that this worker should keep copies of. Other workers own them."""
         return frozenset(tp.partition for tp in super().assigned_standbys() if tp.topic in self.app.changelogs)
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The partitions of a worker, and those of which it keeps copies."""
+    """The partitions that a worker owns, and those that it keeps copies of."""
 
     owned: Collection[int] = ()
     copied: Collection[int] = ()

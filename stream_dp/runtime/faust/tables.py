@@ -290,7 +290,7 @@ class DurableTable(Table):
 
     @property
     def local(self) -> frozenset[int]:
-        """The partitions of which there are local rows."""
+        """The partitions that have rows in the data folder."""
         return frozenset(p for p in range(self.partitions) if self.data.partition_path(p).exists())
 
     def rows(self, partition: int) -> PartitionRows:

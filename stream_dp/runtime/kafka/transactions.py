@@ -152,7 +152,7 @@ class KafkaWriter:
 
     def __init__(self, cluster: Cluster, tp: TopicPartition, producer: PatientProducer) -> None:
         self._cluster = cluster
-        self._tp = tp
+        self._tp = TopicPartition(*tp)  # the client refuses Faust's own type of a partition
         self._producer = producer
 
     @classmethod
@@ -218,8 +218,7 @@ class KafkaWriter:
         owner._txn_manager.set_pid_and_epoch(epoch.producer_id, epoch.producer_epoch)
         try:
             async with _started(owner, self._cluster), owner.transaction():
-                place = TopicPartition(*self._tp)  # Faust's has another type
-                await owner.send_offsets_to_transaction({place: 0}, claims_group(self._tp.topic))
+                await owner.send_offsets_to_transaction({self._tp: 0}, claims_group(self._tp.topic))
         except _FENCED as error:
             raise lost(self._tp) from error
 

@@ -41,7 +41,7 @@ log = logging.getLogger("stream_dp.worker")
 
 
 _STANDBYS = "standbys"
-"""Stands beside the changelogs where a worker may have copies of others' partitions."""
+"""The entry beside the changelogs' ids that says: the data folder may hold copies of other workers' partitions."""
 STALE_SECONDS = 12 * 3600
 """Half of Kafka's `delete.retention.ms`: what was deleted longer ago, a changelog need not say any more."""
 
@@ -74,7 +74,7 @@ def discard_former_copies(plan: Plan, settled: Settled, tables: Path) -> None:
         if plan.standbys and _age_s(copy) > STALE_SECONDS:
             log.warning("the local copy %s was not kept up for half a day; it is discarded and read again", copy.name)
         elif had_standbys and not plan.standbys:
-            log.warning("the local copy %s may be a standby's, of which there are none now; it is discarded", copy.name)
+            log.warning("the local copy %s is discarded: standbys are off, and it may be another worker's", copy.name)
         else:
             continue
         shutil.rmtree(copy)

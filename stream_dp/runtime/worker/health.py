@@ -210,7 +210,7 @@ class Exposition:
         yield _gauge("clock_wrong", wrong, worker.clock.is_wrong)
         yield _gauge("recovering", "1 if the worker recovers its tables, else 0.", worker.is_recovering)
         yield _gauge("recovery_remaining_records", "Rows of the changelogs to go.", worker.rows_to_recover)
-        yield _gauge("copies", "Partitions of other workers of which it keeps copies.", len(worker.copies.partitions))
+        yield _gauge("copies", "Partitions of other workers that it keeps a copy of.", len(worker.copies.partitions))
         if (rows := worker.copies.behind) is not None:
             yield _gauge("copies_behind_records", "Rows of the changelogs that its copies lack.", rows)
         if (ticked_ms := worker.timers.ticked_ms) is not None:
