@@ -253,7 +253,7 @@ def rekey_key(source: str) -> bytes:
 
 
 class JournalRowHead(msgspec.Struct, array_like=True):
-    """What a `JournalRow` begins with."""
+    """The beginning of a `JournalRow`."""
 
     last_offset: int
     """That of the chunk: as long as it is behind the marker's, no row of the chunk counts."""

@@ -69,7 +69,7 @@ LARGE_BYTES = 16 << 20
 """Of an open window in memory: a larger one may take some 50 ms to count when it closes."""
 
 _Refused = tuple[Sequence[tuple[int, str]], Sequence[str]]
-"""What was refused, (offset, reason), and the views that refused it; none: it was refused for every view."""
+"""Refused records, (offset, reason), and the views that refused them; none: every view did."""
 _Lost = tuple[int, int, list[tuple[CountedView, Interval]]]
 """Missing records: the first offset, the one after the last, and by view the windows that may lack them."""
 

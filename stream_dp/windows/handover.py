@@ -99,7 +99,7 @@ class Handover:
         one, told = next(heard, (view, begun))
 
         def shown_ms(clock: ViewMark | SourcePartitionClock) -> int:
-            """What a clock shows; one that nothing has moved stands where its definition begins."""
+            """Return the time of a clock; one that nothing has moved stands where its definition begins."""
             return min(clock.clock_ms, first) if clock.clock_ms <= one.first_ms else clock.clock_ms
 
         begun.clock_ms, begun.idle_since_ms = shown_ms(told), told.idle_since_ms

@@ -284,7 +284,7 @@ class ViewState:
 
     @property
     def admits(self) -> tuple[object, ...]:
-        """What changes of all that decides which events are in time."""
+        """Return the part of what decides which events are in time that changes."""
         clocks = {at: (clock.clock_ms, clock.idle_since_ms) for at, clock in self.mark.source_partitions.items()}
         return self.mark.clock_ms, self.mark.idle_since_ms, self.mark.open_from_ms, clocks, self.is_oldest
 

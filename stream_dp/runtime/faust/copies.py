@@ -37,8 +37,8 @@ AGAIN_SECONDS = 1.0
 """Between two attempts to reach the broker."""
 
 
-class Reader(Protocol):
-    """What is used of a consumer."""
+class RecordReader(Protocol):
+    """The part of a consumer that copying uses."""
 
     async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[TP, Sequence[Any]]:
         """The next records, after a while none."""
@@ -47,7 +47,7 @@ class Reader(Protocol):
         """The end of a partition when it was fetched last, None before that."""
 
 
-Reading = Callable[[Mapping[TP, int | None]], AbstractAsyncContextManager[Reader]]
+Reading = Callable[[Mapping[TP, int | None]], AbstractAsyncContextManager[RecordReader]]
 """Reads partitions, each behind an offset, or from its beginning."""
 
 
@@ -55,7 +55,7 @@ def reading(cluster: Cluster) -> Reading:
     """Return a reader of changelogs, apart from the consumer of the group."""
 
     @asynccontextmanager
-    async def read(since: Mapping[TP, int | None]) -> AsyncIterator[Reader]:
+    async def read(since: Mapping[TP, int | None]) -> AsyncIterator[RecordReader]:
         consumer = AIOKafkaConsumer(
             **cluster.options,
             group_id=None,
