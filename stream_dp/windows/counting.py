@@ -36,7 +36,19 @@ from stream_dp.windows.count_rows import (
     refusals,
     take_watermarks,
 )
-from stream_dp.windows.effects import ROWS_LOADED, Commit, Effect, Erase, Increment, Message, Rows, Send, Step, Warn
+from stream_dp.windows.effects import (
+    ROWS_LOADED,
+    Commit,
+    Effect,
+    Erase,
+    Increment,
+    Long,
+    Message,
+    Rows,
+    Send,
+    Step,
+    Warn,
+)
 from stream_dp.windows.encoding import (
     CHUNK_BYTES,
     MESSAGE_BYTES,
@@ -65,8 +77,8 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 
 Row = tuple[bytes, bytes | None]
 
-LARGE_BYTES = 16 << 20
-"""Of an open window in memory: a larger one may take some 50 ms to count when it closes."""
+LARGE_BYTES = 1 << 20
+"""Of closed windows in memory: if there is more, it takes 5 ms and longer to count them."""
 
 _Refused = tuple[Sequence[tuple[int, str]], Sequence[str]]
 """Refused records, (offset, reason), and the views that refused them; none: every view did."""
@@ -174,14 +186,14 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if the next chunk may need a window or users on disk, close a large window, or let views part."""
+        """True if the next chunk may need a window or users on disk, or let views part."""
         if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
         if any(self.held or not all(state.is_oldest for state in group) for _, group in self._groups if len(group) > 1):
             return True
         windows = (window for _, group in self._groups for window in group[0].windows.values())
-        large = min(LARGE_BYTES, self._memory.most_bytes // 2)
-        return any(window.spill_store is not None or window.memory_bytes > large for window in windows)
+        nearly_full = self._memory.most_bytes // 2
+        return any(window.spill_store is not None or window.memory_bytes > nearly_full for window in windows)
 
     def load(self, rows: Rows) -> Step:
         """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
@@ -475,6 +487,8 @@ class PartitionCounter:
         """
         before = self._to_purge()
         while closed := self._closed():
+            if sum(state.closed_bytes for state in closed) > LARGE_BYTES:
+                yield Long()
             for state in closed:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))

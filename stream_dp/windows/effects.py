@@ -88,10 +88,15 @@ class Warn:
     words: str
 
 
+@dataclass(frozen=True, slots=True)
+class Long:
+    """Go on with the step off the event loop: what it works out next may take long."""
+
+
 ROWS_LOADED = "rows_loaded"
 """The counter of the rows that `load` of a part has read back: how far it has come."""
 
-Effect = Commit | Send | Leave | Erase | Increment | Warn
+Effect = Commit | Send | Leave | Erase | Increment | Warn | Long
 Step = Iterator[Effect]
 
 

@@ -314,6 +314,11 @@ class ViewState:
             self.windows.pop(start).drop()
 
     @property
+    def closed_bytes(self) -> int:
+        """Bytes in memory of the windows that are closed and not handed on."""
+        return sum(one.memory_bytes for start, one in self.windows.items() if start < self.mark.closed_until_ms)
+
+    @property
     def is_over(self) -> bool:
         """True if all its windows were handed on, and no more will follow."""
         return self.view.until_ms is not None and self.mark.open_from_ms >= self.view.until_ms

@@ -31,6 +31,7 @@ from stream_dp.windows.effects import (
     Erase,
     Increment,
     Leave,
+    Long,
     Message,
     Publish,
     Send,
@@ -139,12 +140,12 @@ def next_effects(step: Step) -> list[Effect | None]:
     """Return the next effects of a step: up to one that it waits for, or as many as take a moment; None is its end.
 
     To hand a step to a thread takes longer than most effects, and a group of windows has hundreds. None that is worked
-    out ahead depends on those before it, but for a `Commit` or a `Send`.
+    out ahead depends on those before it, but for a `Commit`, a `Send` or a `Long`.
     """
     until, effects = time.monotonic() + MOMENT_SECONDS, list[Effect | None]()
     for effect in step:
         effects.append(effect)
-        if isinstance(effect, Commit | Send) or time.monotonic() > until:
+        if isinstance(effect, Commit | Send | Long) or time.monotonic() > until:
             return effects
     return [*effects, None]
 
@@ -185,7 +186,7 @@ class Carrier:
             step: the step.
             table: the agent's table.
             partition: the partition that the step is about.
-            threaded: compute the step off the event loop, for steps that may take long.
+            threaded: compute the step off the event loop from its beginning, not from the first `Long` on.
 
         Raises:
             PartitionLostError: the group was rebalanced since the step began, so the partition may have another owner;
@@ -225,6 +226,8 @@ class Carrier:
                         self.counters.add(effect)
                     case Warn(words):
                         log.warning(words)
+                    case Long():
+                        threaded = True
 
     async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> Sequence[int | None]:
         """Send messages and wait for every acknowledgement, through any outage of the broker.

@@ -33,7 +33,7 @@ from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import keyed_entropy
 from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Message, Send, Step
+from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Long, Message, Send, Step
 from stream_dp.windows.encoding import encode
 from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial
 from tests.support.chosen import ordinarily
@@ -244,6 +244,21 @@ async def test_effect_is_done_before_the_step_goes_on(worker: Worker, threaded: 
 
     assert finished == [True]
     assert dict(table.rows(1).scan(b"c", b"d")) == {b"c": b"2"}
+
+
+async def test_step_goes_on_off_the_event_loop_once_it_says_that_it_takes_long(worker: Worker) -> None:
+    on_loop: list[bool] = []
+
+    def step() -> Step:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        yield Increment("events_consumed", 1)
+        yield Long()
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        yield Commit([(b"a", b"1")])
+        on_loop.append(threading.current_thread() is threading.main_thread())
+
+    await worker.host.carry_out(step(), worker.tables[RELEASES], 1)
+    assert on_loop == [True, False, False]
 
 
 async def test_effect_that_fails_ends_the_step_and_every_later_one_of_the_partition(worker: Worker) -> None:

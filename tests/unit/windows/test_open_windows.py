@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from stream_dp.windows import open_windows
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
-from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Message
+from stream_dp.windows.counting import LARGE_BYTES, PartitionCounter
+from stream_dp.windows.effects import Long, Message, Send
 from stream_dp.windows.encoding import bucket_of, format_size, parse_size
 from stream_dp.windows.open_windows import (
     CODE_BYTES,
@@ -143,6 +143,23 @@ def test_a_window_goes_on_disk_with_the_chunk_that_outgrows_memory_and_holds_not
     machine.carry_out(again.ticks([13]))
     assert handed_on(machine.sent) == {"pages": {0: {f"i{n}": 1 for n in range(4)}}}
     assert len(cabinet.standing) == 1
+
+
+@pytest.mark.parametrize("clock", ["wall", "event"])
+def test_a_large_window_says_that_it_takes_long_before_it_is_counted(clock: str) -> None:
+    """By the chunk or the tick that closes it; a small one does not."""
+    for users in (10, LARGE_BYTES // USER_BYTES + 1):
+        machine = Machine()
+        one = counter(view(clock=clock), memory=1 << 30)
+        machine.carry_out(one.load(machine))
+        machine.carry_out(one.chunk([event(n, f"u{n}", "a", 1) for n in range(users)], 5))
+        closing = one.chunk([watermark(users, 200)], 200) if clock == "event" else one.ticks([200])
+        kinds = []
+        for effect in closing:
+            machine.carry_out(iter([effect]))
+            kinds.append(type(effect))
+        assert Send in kinds
+        assert (Long in kinds[: kinds.index(Send)]) is (users > 10)
 
 
 def test_a_users_bound_holds_across_what_stands_on_disk() -> None:
