@@ -157,13 +157,19 @@ class Handover:
 
     @property
     def _stream_ms(self) -> int:
-        """Latest time of the clocks that watermarks move; the wall clock, where there is none of them."""
+        """Latest time of the clocks that watermarks move; the wall clock, where there is none of them.
+
+        One that nothing has moved stands where its definition begins, and that may be long from now. So if none was
+        moved, it is the earliest of these times, and of the wall clock.
+        """
         shown = [one.watermark_ms for one in self._marker.progress if one.watermark_ms is not None]
+        unmoved = [self._wall_ms]
         for view in self._views:
             if view.clock == "event" and (mark := self._marker.views.get(view.name)) is not None:
+                unmoved.append(view.first_ms)
                 clocks = [mark.clock_ms, *(clock.clock_ms for clock in mark.source_partitions.values())]
-                shown += [clock_ms for clock_ms in clocks if clock_ms > view.first_ms]  # others were moved by nothing
-        return max(shown, default=self._wall_ms)
+                shown += [clock_ms for clock_ms in clocks if clock_ms > view.first_ms]
+        return max(shown, default=min(unmoved))
 
     def _move(self, view: CountedView) -> Iterator[Effect]:
         """Store what was counted behind the end of a definition under the one that it is left to."""

@@ -204,9 +204,10 @@ class Oracle:
             return asked.first_ms
         if asked.clock == "wall":
             return self.tick + 1
-        moved = [one for one in self.definitions if one.clock > one.asked.first_ms]
-        shown = [one.clock for one in moved if one.asked.clock == "event"]
-        stream = max([*shown, *([] if self.stream is None else [self.stream])], default=self.tick)
+        by_watermarks = [one for one in self.definitions if one.asked.clock == "event"]
+        shown = [one.clock for one in by_watermarks if one.clock > one.asked.first_ms]
+        unmoved = min([self.tick, *(one.asked.first_ms for one in by_watermarks)])
+        stream = max([*shown, *([] if self.stream is None else [self.stream])], default=unmoved)
         return stream + 1 + (0 if len(counted) == len(judges) else asked.max_ahead_ms)
 
     def entry(self, entry: Entry, now: int) -> None:

@@ -70,6 +70,20 @@ def test_a_definition_that_begins_far_ahead_says_nothing_of_how_far_the_stream_i
     assert partials(machine.sent) == []
 
 
+def test_a_view_that_changes_before_the_first_watermark_loses_no_window_to_the_wall_clock() -> None:
+    """A stream that is read from its beginning is far behind it, so all windows up to now would be lost."""
+    by_watermarks: dict[str, Any] = {"clock": "event", "max_ahead_ms": 5, "grace_ms": 0, "idle_ms": 1 << 40}
+    first = view("pages", **by_watermarks)
+    later = view("pages@2", first_ms=20, items_per_user=1, **by_watermarks)
+    machine = Machine()
+    machine.carry_out(loaded(machine, first).ticks([10**6]))
+    machine.sent.clear()
+    one = loaded(machine, replace(first, until_ms=20), later)
+    machine.carry_out(one.chunk([event(0, "u", "x", 5), event(1, "u", "y", 31), watermark(2, 40)], 10**6 + 1))
+    assert not [one for one in partials(machine.sent) if one.lost]
+    assert handed_on(machine.sent) == {"pages": {0: {"x": 1}, 10: {}}, "pages@2": {20: {}, 30: {"y": 1}}}
+
+
 def test_a_definition_does_not_take_over_a_clock_that_nothing_has_moved() -> None:
     """Else what it takes for late depends on where a definition begins that is not in force yet."""
     first = view("pages", grace_ms=0, until_ms=60)
