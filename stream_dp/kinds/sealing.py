@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from operator import lt
 from typing import Any, NamedTuple
 
 import msgspec
@@ -514,11 +513,11 @@ def seal_counts(
     Guarantee: that of `lossless.sealed.seal`. Source: specs/lossless 6.4, 6.7.
     """
     places: Sequence[int] | None = None
-    if not all(map(lt, keys, keys[1:])):
+    if not all(one < other for one, other in pairwise(keys)):  # not in one call: other threads go on meanwhile
         places = sorted(range(len(keys)), key=keys.__getitem__)
         keys, counts = [keys[at] for at in places], [counts[at] for at in places]
     digest, coarsest, finest, bits = _digest(keys, counts, sealing), levels[0], levels[-1], sealing.bits(b"noise")
-    exact = np.array(counts, np.int64)
+    exact = np.fromiter((count for count in counts), np.int64, len(counts))
     if isinstance(coarsest, GaussianLevel):
         variance, *steps = coarsest.parts
         fine = seal_gaussian(exact, variance, bits)

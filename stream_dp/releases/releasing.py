@@ -303,7 +303,8 @@ class Releasing:
         lists = self._lists(view.name, due.closed_ms) if fixed is None else dict.fromkeys(kind.topics, fixed)
         if kind.topics and (domain := kind.domain(lists)) is not None:  # a fixed list was looked at before
             unknown, fresh = outside(domain, fresh), {key: fresh[key] for key in fresh if key in domain}
-        counts = summed([fresh, *inner_counts(view, start, rows)])
+        inner = [*inner_counts(view, start, rows)]
+        counts = summed([fresh, *inner]) if inner else fresh
         table = kind.seal(counts, Sealing(noise, self._entropy, lists))
         return _Sealed(counts, table, noise, key_id, own, unknown)
 

@@ -181,6 +181,8 @@ def spans(sizes: Sequence[int] | NDArray[np.int64], most: int) -> list[tuple[int
 
 PADDED_BYTES = 64 << 20
 """Of keys that are sorted at once, each as long as the longest."""
+_AT_ONCE = 1 << 14
+"""Keys that NumPy takes, or gives back, while all other threads wait."""
 
 
 def in_order(keys: Sequence[str]) -> tuple[NDArray[np.int64], list[bytes]]:
@@ -190,10 +192,12 @@ def in_order(keys: Sequence[str]) -> tuple[NDArray[np.int64], list[bytes]]:
     short keys as bytes of one width: it pads them with zeros, so none may have any. Others are sorted in small parts.
     """
     raw = [key.encode() for key in keys]
-    if len(keys) * max(map(len, raw), default=0) <= PADDED_BYTES and b"\0" not in b"".join(raw):
-        padded = np.array(raw, np.bytes_)
+    width = max((len(key) for key in raw), default=0)
+    if len(keys) * width <= PADDED_BYTES and not any(b"\0" in key for key in raw):
+        firsts = range(0, max(1, len(raw)), _AT_ONCE)
+        padded = np.concatenate([np.array(raw[at : at + _AT_ONCE], f"S{max(1, width)}") for at in firsts])
         places = padded.argsort(kind="stable")
-        return places, padded[places].tolist()
+        return places, [*chain.from_iterable(padded[places[at : at + _AT_ONCE]].tolist() for at in firsts)]
     some = sorted(raw[::256])[::16]
     parts: list[list[int]] = [[] for _ in range(len(some) + 1)]
     for at, key in enumerate(raw):
