@@ -20,7 +20,7 @@ from stream_dp.config.access import AnyBrokerConfig, AnyRegistryConfig
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.fields import Delta, Epsilon, Exact, Section, Text, Topic, must
 from stream_dp.kinds.kind import Kind
-from stream_dp.kinds.sealing import LAPLACE, LAWS
+from stream_dp.kinds.noise_levels import LAPLACE, LAWS
 from stream_dp.windows.durations import (
     DAY_MS,
     CalendarUnit,

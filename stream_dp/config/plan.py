@@ -18,7 +18,8 @@ from stream_dp.config.access import Broker, Registry
 from stream_dp.config.file_schema import PartitionerName, ServeConfig, TopicsConfig
 from stream_dp.errors import ParameterError
 from stream_dp.kinds.kind import KindPlan
-from stream_dp.kinds.sealing import NoiseLevel, SealedTable
+from stream_dp.kinds.noise_levels import NoiseLevel
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.encoding import moment
 from stream_dp.windows.events import TimeUnit, ValueFormat

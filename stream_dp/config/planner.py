@@ -49,7 +49,7 @@ from stream_dp.errors import ConfigError, Fault, ParameterError
 from stream_dp.exact.rationals import decimal_down
 from stream_dp.kinds import KINDS
 from stream_dp.kinds.kind import KindPlan, ViewBasis
-from stream_dp.kinds.sealing import (
+from stream_dp.kinds.noise_levels import (
     COARSEST,
     FINEST,
     GAUSSIAN,

@@ -19,8 +19,9 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.catalogue import CataloguePlan
 from stream_dp.kinds.fields import Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ViewBasis
+from stream_dp.kinds.noise_levels import CONFIDENCE, GAUSSIAN
 from stream_dp.kinds.public_lists import KeyList
-from stream_dp.kinds.sealing import CONFIDENCE, GAUSSIAN, SealedTable
+from stream_dp.kinds.sealing import SealedTable
 from stream_dp.lossless.discrete_laplace import interval
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.records.by_kind import BinCount

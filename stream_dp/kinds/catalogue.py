@@ -24,15 +24,9 @@ from stream_dp.histograms.basic import basic_histogram
 from stream_dp.histograms.counting_queries import GeometricTable, mean_absolute
 from stream_dp.kinds.fields import Rank, Section
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, Showing, ViewBasis, largest_first
+from stream_dp.kinds.noise_levels import table_level
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListField, placed
-from stream_dp.kinds.sealing import (
-    SealedTable,
-    Sealing,
-    exact_digest,
-    read_counts,
-    seal_table,
-    table_level,
-)
+from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest, read_counts, seal_table
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
 from stream_dp.records.models import CountRow

@@ -19,8 +19,9 @@ from stream_dp.accounting import Cost
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import Epsilon, Section, must
 from stream_dp.kinds.kind import Explanation, Kind, ListedPlan, ListPayload, ViewBasis, most_chosen
+from stream_dp.kinds.noise_levels import exceeded
 from stream_dp.kinds.public_lists import LEFT_OUT, Counts, ListedCounts, ListField, placed
-from stream_dp.kinds.sealing import SealedTable, Sealing, exceeded, seal_table
+from stream_dp.kinds.sealing import SealedTable, Sealing, seal_table
 from stream_dp.records.by_kind import LeadingCount
 from stream_dp.records.models import Amount
 from stream_dp.select.candidates import Neighbours

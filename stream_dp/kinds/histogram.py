@@ -34,6 +34,7 @@ from stream_dp.histograms.key_space import KeySpace
 from stream_dp.kinds.catalogue import NOTHING_IS_EMPTY, StrictSettings
 from stream_dp.kinds.fields import DiscoveryDelta, Rank, Section, Text
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ListPayload, Showing, ViewBasis, largest_first
+from stream_dp.kinds.noise_levels import CONFIDENCE, LAPLACE, TruncatedLevel, table_level
 from stream_dp.kinds.public_lists import (
     DEFAULT_KEEP,
     MOST_KEEP,
@@ -43,17 +44,7 @@ from stream_dp.kinds.public_lists import (
     check_keys,
     release_topic,
 )
-from stream_dp.kinds.sealing import (
-    CONFIDENCE,
-    LAPLACE,
-    Pruning,
-    SealedTable,
-    Sealing,
-    TruncatedLevel,
-    exact_digest,
-    seal_pruned,
-    table_level,
-)
+from stream_dp.kinds.sealing import Pruning, SealedTable, Sealing, exact_digest, seal_pruned
 from stream_dp.lossless.levels import discovery_delta
 from stream_dp.records.models import Amount, CountRow
 from stream_dp.windows.encoding import decode, encode, in_order

@@ -21,8 +21,9 @@ from pydantic import BaseModel, Field
 from stream_dp.accounting import Cost
 from stream_dp.errors import ParameterError
 from stream_dp.kinds.fields import Section
+from stream_dp.kinds.noise_levels import LAPLACE, LAWS, Ladder, NoiseLevel
 from stream_dp.kinds.public_lists import Counts, KeyList, PublicKeys, ReleaseSettings, check_keys
-from stream_dp.kinds.sealing import LAPLACE, LAWS, Ladder, NoiseLevel, SealedTable, Sealing, read_counts
+from stream_dp.kinds.sealing import SealedTable, Sealing, read_counts
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.by_kind import ListedIn
 from stream_dp.records.models import CountRow
@@ -51,7 +52,7 @@ class ViewBasis:
     view: str = ""
 
     def levels(self, sensitivity: int, shown: Fraction = Fraction(0)) -> tuple[NoiseLevel, ...]:
-        """The noise of every level; arguments and errors as of `sealing.noise_levels` and the others of `LAWS`."""
+        """The noise of every level; arguments and errors as of `noise_levels` and the others of `LAWS`."""
         return LAWS[self.noise](self.ladder, sensitivity, shown)
 
 

@@ -22,8 +22,9 @@ from stream_dp.histograms.compact import Compact
 from stream_dp.histograms.counting_queries import mean_absolute
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis
+from stream_dp.kinds.noise_levels import table_level
 from stream_dp.kinds.public_lists import Counts
-from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest, table_level
+from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest
 
 MOST_KEY_BYTES = 60
 MOST_ROWS, MOST_ROWS_OF_LONG_KEYS = 2048, 1024

@@ -21,8 +21,9 @@ from stream_dp.histograms.key_space import KeySpace
 from stream_dp.histograms.pure_top_k import FLOOR_BITS, PureTopK, top_texts
 from stream_dp.kinds.fields import Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis, largest_first
+from stream_dp.kinds.noise_levels import table_level
 from stream_dp.kinds.public_lists import Counts
-from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest, table_level
+from stream_dp.kinds.sealing import SealedTable, Sealing, exact_digest
 from stream_dp.records.models import CountRow
 
 MOST_KEY_BYTES = 64

@@ -21,8 +21,9 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.kinds.fields import DiscoveryDelta, Section
 from stream_dp.kinds.kind import Explanation, Kind, KindPlan, ViewBasis
+from stream_dp.kinds.noise_levels import COARSEST, GAUSSIAN, NoiseLevel, table_rho
 from stream_dp.kinds.public_lists import Counts
-from stream_dp.kinds.sealing import COARSEST, GAUSSIAN, NoiseLevel, SealedTable, Sealing, seal_counts, table_rho
+from stream_dp.kinds.sealing import SealedTable, Sealing, seal_counts
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.lossless.sealed import WindowNoise
 from stream_dp.records.models import Amount, ShownKey

@@ -19,7 +19,7 @@ from stream_dp.config.shares import windows_in
 from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
-from stream_dp.kinds.sealing import GAUSSIAN, LAPLACE, TRUNCATED
+from stream_dp.kinds.noise_levels import GAUSSIAN, LAPLACE, TRUNCATED
 from stream_dp.operations.events_file import FORMS, Row, json_row
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_counts import EventColumns

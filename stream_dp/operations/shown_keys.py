@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.kinds.kind import Showing
-from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel, TruncatedLevel
+from stream_dp.kinds.noise_levels import GaussianLevel, NoiseLevel, TruncatedLevel
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.operations.past_counts import Ints, WindowCounts
 

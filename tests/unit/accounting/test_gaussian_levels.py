@@ -9,7 +9,7 @@ from math import exp, log
 import pytest
 
 from stream_dp.accounting.composition import gaussian_rho
-from stream_dp.kinds.sealing import GaussianLevel, gaussian_levels
+from stream_dp.kinds.noise_levels import GaussianLevel, gaussian_levels
 from tests.support.chosen import ordinarily
 
 F = Fraction

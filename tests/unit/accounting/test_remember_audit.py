@@ -23,8 +23,9 @@ from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds import sealing
 from stream_dp.kinds.histogram import HISTOGRAM, HistogramPlan
 from stream_dp.kinds.kind import ViewBasis
+from stream_dp.kinds.noise_levels import LAPLACE, TRUNCATED, Ladder, TruncatedLevel
 from stream_dp.kinds.public_lists import KeyList
-from stream_dp.kinds.sealing import LAPLACE, TRUNCATED, Ladder, SealedTable, Sealing, TruncatedLevel
+from stream_dp.kinds.sealing import SealedTable, Sealing
 from stream_dp.lossless.levels import WORD
 from stream_dp.lossless.sealed import Excess, WindowNoise
 from stream_dp.runtime.kafka.list_topics import _KeysOfRelease

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from stream_dp.kinds.sealing import TruncatedLevel, truncated_levels
+from stream_dp.kinds.noise_levels import TruncatedLevel, truncated_levels
 from stream_dp.lossless.levels import WORD, noise_parameter
 from stream_dp.lossless.truncated import TruncatedLaplace
 from tests.support.truncated_laws import Law, Noise, noise_of, seen, together, worst

@@ -16,8 +16,8 @@ from stream_dp.config.explanation import describe
 from stream_dp.config.planner import load_plan
 from stream_dp.config.shares import asked
 from stream_dp.errors import BrokerError
+from stream_dp.kinds.noise_levels import TruncatedLevel
 from stream_dp.kinds.public_lists import ReleaseSettings
-from stream_dp.kinds.sealing import TruncatedLevel
 from stream_dp.operations.events_file import Row
 from stream_dp.operations.first_file import Answers, best_pair, first_file, guess, topic_rows
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog

@@ -11,7 +11,7 @@ from stream_dp.accounting import Cost
 from stream_dp.config.explanation import alone, describe
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
-from stream_dp.kinds.sealing import TruncatedLevel
+from stream_dp.kinds.noise_levels import TruncatedLevel
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.lossless.truncated import TruncatedLaplace
 from stream_dp.operations.shown_keys import reaching, shown_at_least

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from stream_dp.kinds.sealing import GaussianLevel
+from stream_dp.kinds.noise_levels import GaussianLevel
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import ItemCount, Release

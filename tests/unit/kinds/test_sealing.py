@@ -16,7 +16,8 @@ from stream_dp.accounting import Cost, Ledger, reserve
 from stream_dp.config.plan import ViewPlan
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.sealing import SealedTable, Sealing, gaussian_levels, seal_counts
+from stream_dp.kinds.noise_levels import gaussian_levels
+from stream_dp.kinds.sealing import SealedTable, Sealing, seal_counts
 from stream_dp.lossless.gaussian import bulk_gaussian
 from stream_dp.lossless.levels import WORD, threshold_for
 from stream_dp.lossless.sealed import WindowNoise

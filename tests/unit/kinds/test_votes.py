@@ -17,7 +17,7 @@ from stream_dp.cli.tail_command import record_line
 from stream_dp.config.explanation import describe
 from stream_dp.errors import ConfigError
 from stream_dp.gateway.api import _entry
-from stream_dp.kinds.sealing import GaussianLevel, NoiseLevel, gaussian_levels, noise_levels, table_rho
+from stream_dp.kinds.noise_levels import GaussianLevel, NoiseLevel, gaussian_levels, noise_levels, table_rho
 from stream_dp.kinds.votes import KeysPlan, minimum_parts
 from stream_dp.lossless.levels import noise_parameter
 from stream_dp.records.by_kind import KeysRelease

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream_dp.exact.bits import KeyedBits
-from stream_dp.kinds.sealing import TruncatedLevel, truncated_levels
+from stream_dp.kinds.noise_levels import TruncatedLevel, truncated_levels
 from stream_dp.lossless.bulk import bulk_noise
 from stream_dp.lossless.levels import WORD, minimum_count, noise_parameter, threshold_for
 from stream_dp.lossless.truncated import TruncatedLaplace

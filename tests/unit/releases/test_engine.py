@@ -15,7 +15,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.kinds.histogram import HistogramPlan
-from stream_dp.kinds.sealing import CONFIDENCE
+from stream_dp.kinds.noise_levels import CONFIDENCE
 from stream_dp.lossless.levels import two_sided_from
 from stream_dp.records.by_kind import HistogramRelease, TopKRelease
 from stream_dp.records.codec import decode, topic_key

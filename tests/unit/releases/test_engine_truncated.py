@@ -9,7 +9,7 @@ from fractions import Fraction
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.exact.bits import system_entropy
-from stream_dp.kinds.sealing import TruncatedLevel
+from stream_dp.kinds.noise_levels import TruncatedLevel
 from stream_dp.lossless.levels import noise_parameter, threshold_for
 from stream_dp.records.by_kind import HistogramRelease
 from tests.support.chance import pooled_p_value
