@@ -77,7 +77,9 @@ DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 
 Row = tuple[bytes, bytes | None]
 
-LARGE_BYTES = 1 << 20
+LARGE_BYTES = 16 << 20
+"""Of an open window in memory: the tables of a larger one take 10 ms and longer at times, when they grow."""
+CLOSED_BYTES = 1 << 20
 """Of closed windows in memory: if there is more, it takes 5 ms and longer to count them."""
 
 _Refused = tuple[Sequence[tuple[int, str]], Sequence[str]]
@@ -186,14 +188,14 @@ class PartitionCounter:
 
     @property
     def takes_long(self) -> bool:
-        """True if the next chunk may need a window or users on disk, or let views part."""
+        """True if the next chunk may need a window or users on disk, add to a large window, or let views part."""
         if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
         if any(self.held or not all(state.is_oldest for state in group) for _, group in self._groups if len(group) > 1):
             return True
         windows = (window for _, group in self._groups for window in group[0].windows.values())
-        nearly_full = self._memory.most_bytes // 2
-        return any(window.spill_store is not None or window.memory_bytes > nearly_full for window in windows)
+        large = min(LARGE_BYTES, self._memory.most_bytes // 2)
+        return any(window.spill_store is not None or window.memory_bytes > large for window in windows)
 
     def load(self, rows: Rows) -> Step:
         """Rebuild the state from the table; roll back what stands behind the commit point, finish what was cut short.
@@ -487,7 +489,7 @@ class PartitionCounter:
         """
         before = self._to_purge()
         while closed := self._closed():
-            if sum(state.closed_bytes for state in closed) > LARGE_BYTES:
+            if sum(state.closed_bytes for state in closed) > CLOSED_BYTES:
                 yield Long()
             for state in closed:
                 view, mark = state.view, state.mark

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stream_dp.windows import open_windows
 from stream_dp.windows.count_rows import JOURNAL, JournalRow
-from stream_dp.windows.counting import LARGE_BYTES, PartitionCounter
+from stream_dp.windows.counting import CLOSED_BYTES, PartitionCounter
 from stream_dp.windows.effects import Long, Message, Send
 from stream_dp.windows.encoding import bucket_of, format_size, parse_size
 from stream_dp.windows.open_windows import (
@@ -148,7 +148,7 @@ def test_a_window_goes_on_disk_with_the_chunk_that_outgrows_memory_and_holds_not
 @pytest.mark.parametrize("clock", ["wall", "event"])
 def test_a_large_window_says_that_it_takes_long_before_it_is_counted(clock: str) -> None:
     """By the chunk or the tick that closes it; a small one does not."""
-    for users in (10, LARGE_BYTES // USER_BYTES + 1):
+    for users in (10, CLOSED_BYTES // USER_BYTES + 1):
         machine = Machine()
         one = counter(view(clock=clock), memory=1 << 30)
         machine.carry_out(one.load(machine))
