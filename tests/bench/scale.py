@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.testing import Event
-from tests.bench.fleet import Wire, fleet, say
+from tests.bench.fleet import Fleet, Wire, fleet, say
 from tests.bench.throughput import broker, machine
 
 SECOND = 1000
@@ -130,6 +130,7 @@ async def measure(case: Case, address: str, folder: Path) -> Figure:
     async with fleet(case.config, address, folder, case.workers, wire) as one:
         start_s, started = await one.start()
         await asyncio.sleep(2)
+        await _until_calm(one)
         begun = one.read()
         await asyncio.sleep(IDLE_SECONDS)
         idle_s, idle = one.read().since(begun)
@@ -156,6 +157,16 @@ async def measure(case: Case, address: str, folder: Path) -> Figure:
         read / case.events,
         written / case.events,
     )
+
+
+async def _until_calm(one: Fleet) -> None:
+    """Wait until the workers take less than half a core: after a start they look at every topic, a minute at most."""
+    for _ in range(30):
+        begun = one.read()
+        await asyncio.sleep(2)
+        seconds, taken = one.read().since(begun)
+        if sum(taken) < seconds / 2:
+            return
 
 
 def _carried(wire: Wire | None) -> tuple[int, int]:
