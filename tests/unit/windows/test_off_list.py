@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import CountedView, ParticipationBound
+from tests.support.chosen import examples
 from tests.support.counting import Entry, counter, event, handed_on, letters, totals, view
 from tests.support.machine import Machine
 from tests.support.phases import PHASES
@@ -57,10 +58,14 @@ def without_others(visits: Sequence[Visit]) -> list[Visit]:
     return [visit for visit in visits if visit[1] in LISTED]
 
 
-@settings(derandomize=True, max_examples=100, deadline=None, phases=PHASES)
-@given(VISITS, st.integers(1, 25), st.sampled_from([IN_MEMORY, SPILLED]))
-@example([("u", "c", 1), ("u", "a", 2)], 1, SPILLED)
-@example([("u", "c", 1), ("u", "a", 2), ("u", "d", 12), ("u", "b", 30)], 25, IN_MEMORY)
+def drawn(test: Callable[..., None]) -> Callable[..., None]:
+    """Visits in chunks, in memory or not; and two cases by hand."""
+    test = given(VISITS, st.integers(1, 25), st.sampled_from([IN_MEMORY, SPILLED]))(test)
+    test = example([("u", "c", 1), ("u", "a", 2)], 1, SPILLED)(test)
+    return example([("u", "c", 1), ("u", "a", 2), ("u", "d", 12), ("u", "b", 30)], 25, IN_MEMORY)(test)
+
+
+@examples(20, 100, drawn, derandomize=True, deadline=None, phases=PHASES)
 def test_counts_are_those_of_the_stream_without_them(visits: list[Visit], each: int, memory: int) -> None:
     with_them, rest = play(VIEWS, visits, each, memory), play(VIEWS, without_others(visits), each, IN_MEMORY)
     assert counts_of(with_them) == counts_of(rest)
