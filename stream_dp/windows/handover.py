@@ -161,6 +161,8 @@ class Handover:
 
         One that nothing has moved stands where its definition begins, and that may be long from now. So if none was
         moved, it is the earliest of these times, and of the wall clock.
+        A definition that begins before the first watermark then lacks events that were read and are further ahead: to
+        go by the wall clock would lose every window up to now where a stream is read from its beginning, long ago.
         """
         shown = [one.watermark_ms for one in self._marker.progress if one.watermark_ms is not None]
         unmoved = [self._wall_ms]
