@@ -148,7 +148,8 @@ async def topic_rows(client: Client, topic: str) -> tuple[list[Row | None], int]
     if partitions is None:
         raise BrokerError(f"there is no topic {topic}")
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    begins, ends = await client.begins(places), await client.ends(places)
+    begins = await client.begins(places)
+    ends = await client.stable_ends(places)
     each = -(-SAMPLED_ROWS // partitions)
     since = {place: max(begins[place], ends[place] - each) for place in places}
     rows = [json_row(record.value or b"") async for record in client.follow([topic], until_end=True, since=since)]

@@ -47,7 +47,7 @@ class SettingsLog:
         """Read what is new up to where the topic ends now. A topic that is not there yet holds none.
 
         Args:
-            end: where it ends, if that is known.
+            end: how far it can be read (`Client.stable_ends`), if that is known.
 
         Returns:
             Whether there were settings among it.
@@ -58,7 +58,7 @@ class SettingsLog:
         if end is None:
             if await self._client.partitions(self.place.topic) is None:
                 return False
-            end = (await self._client.ends([self.place])).get(self.place, 0)
+            end = (await self._client.stable_ends([self.place])).get(self.place, 0)
         before = len(self._records)
         if end > self._read_to:
             since = {self.place: self._read_to}
@@ -81,6 +81,7 @@ class SettingsLog:
 
         Raises:
             ConfigError: they are too large for one record.
+            StateError: a transaction is open in the control topic.
             BrokerError: the cluster does not answer.
         """
         value = encode_posted(posted)
@@ -89,6 +90,7 @@ class SettingsLog:
                 f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
                 "into files or topics"
             )
+        await self._client.check_decided([self.place])
         await self.read()
         if posted.number != len(self.known) + 1:
             return False

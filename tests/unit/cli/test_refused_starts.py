@@ -20,6 +20,7 @@ import rocksdict
 from stream_dp.config.access import Broker
 from stream_dp.errors import ConfigError, StorageError, exit_code
 from stream_dp.runtime.kafka import client as connecting
+from stream_dp.runtime.kafka import cluster
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.storage import unusable
@@ -231,7 +232,7 @@ class _Consumer(_Client):
 async def test_an_error_right_behind_the_connection_is_not_hidden_by_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "AIOKafkaProducer", _Client)
     monkeypatch.setattr(connecting, "AIOKafkaAdminClient", _Client)
-    monkeypatch.setattr(connecting, "AIOKafkaConsumer", _Consumer)
+    monkeypatch.setattr(cluster, "AIOKafkaConsumer", _Consumer)
     with pytest.raises(ConfigError, match="the key file"):
         async with connect(Broker("kafka://localhost:1")):
             raise ConfigError("the key file")

@@ -1,0 +1,182 @@
+"""Events of transactional producers: they count when their transaction is committed, and never if it is aborted."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import TopicPartition
+
+from stream_dp.config.plan import ViewPlan
+from stream_dp.control.editions import encode_posted, first_record
+from stream_dp.errors import StateError
+from stream_dp.runtime.kafka import open_transactions
+from stream_dp.runtime.kafka.control_topic import SettingsLog
+from stream_dp.runtime.kafka.list_topics import ListTopic
+from stream_dp.runtime.kafka.open_transactions import OpenTransaction
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec
+from stream_dp.runtime.sources.sampling import read_sample
+from stream_dp.testing import Application, Event, ManualClock, SourceWriter, Watermark, application
+from stream_dp.windows.effects import Message
+from tests.support.ticks import told
+from tests.support.transactional import crowd, producing, shown
+from tests.support.views import start_of
+from tests.support.visits import MINUTE, WITNESSED
+
+pytestmark = pytest.mark.broker
+
+A, B, C, D = "/0", "/1", "/2", "/3"
+GRACE = 10_000
+Visits = Callable[..., str]
+
+
+def exact_view(app: Application) -> ViewPlan:
+    """Return the view whose releases have no noise."""
+    (view,) = (one for one in app.plan.views.values() if one.name.endswith("-exact"))
+    return view
+
+
+async def test_aborted_transaction_is_not_counted(kafka: str, tmp_path: Path, visits: Visits) -> None:
+    """Neither its events nor its watermarks; two producers write to every partition in turn, one compresses."""
+    async with (
+        application(visits(*WITNESSED), tmp_path, broker=kafka) as app,
+        producing(app, kafka, "first") as first,
+        producing(app, kafka, "second", compression_type="gzip") as second,
+    ):
+        view = exact_view(app)
+        start = start_of(view)
+        await app.start()
+        await first.begin()
+        await second.begin()
+        await first.send(crowd(A, range(40), start))
+        await second.send([*crowd(B, range(100, 300), start), Watermark(start + 3 * MINUTE)])
+        await first.send(crowd(C, range(40, 80), start))
+        await second.send(crowd(B, range(300, 500), start))
+        await first.commit()
+        await second.abort()
+        await first.write([Watermark(start + MINUTE + GRACE)], commits=True)
+        found = await app.wait_for_releases(view.name, 1)
+
+        assert shown(found["public"]) == {start: {A: 40, C: 40}}
+
+
+@pytest.mark.parametrize("commits", [False, pytest.param(True, marks=pytest.mark.slow)])
+async def test_open_transaction_holds_windows(
+    kafka: str,
+    tmp_path: Path,
+    visits: Visits,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    commits: bool,
+) -> None:
+    """The tick waits in that partition alone; status and log name the transaction until it has ended."""
+    monkeypatch.setattr(open_transactions, "LONG_MS", 0)
+    caplog.set_level(logging.WARNING, "stream_dp.worker")
+    wall = ("clock: event", "clock: wall")
+    async with (
+        application(visits(*WITNESSED, wall), tmp_path, broker=kafka) as app,
+        producing(app, kafka) as producer,
+    ):
+        view = exact_view(app)
+        start, place = start_of(view), TopicPartition(view.source.topic, 0)
+        clock = ManualClock(start)
+        worker = await app.start(clock_ms=clock)
+        users = [number for number in range(120) if SourceWriter(app.plan).place(f"u{number}") == 0]
+        await producer.begin()
+        offset = await producer.send(crowd(A, users[:1], start))
+        await producer.send(crowd(A, users[1:20], start))
+        await app.publish(crowd(C, range(200, 260), start))
+        clock.now_ms = start + MINUTE + GRACE
+        await app.eventually(lambda: told(app, clock.now_ms))
+
+        async def closed(partitions: int) -> bool:
+            return worker.counters.total("windows_closed", view=view.name) == partitions
+
+        await app.eventually(lambda: closed(2))
+
+        async def reported() -> bool:
+            return worker.transactions.long().keys() == {OpenTransaction(place, offset)}
+
+        await app.eventually(reported)
+        assert await closed(2)
+        await (producer.commit() if commits else producer.abort())
+        found = await app.wait_for_releases(view.name, 1)
+
+        async def ended() -> bool:
+            return not worker.transactions.long()
+
+        await app.eventually(ended)
+        assert shown(found["public"]) == {start: {C: 60, **({A: 20} if commits else {})}}
+        said = [words for words in caplog.messages if "transaction" in words]
+        assert [words.startswith("a transaction has been open for more than") for words in said] == [True, False]
+        assert all(f"topic {place.topic}, partition 0" in words and f"offset {offset}" in words for words in said)
+
+
+# -- what reads without a worker ----------------------------------------------------------------------------------
+
+
+async def test_readers_are_given_committed_records_only(kafka: str, tmp_path: Path, visits: Visits) -> None:
+    """`follow`, the sample of `check`, and a public list; the end of a log is not waited for while it is undecided."""
+    async with (
+        application(visits(), tmp_path, broker=kafka) as app,
+        producing(app, kafka, "decided") as decided,
+        producing(app, kafka, "open") as producer,
+    ):
+        (view,) = app.plan.views.values()
+        topic, start = view.source.topic, start_of(view)
+        user = next(f"u{number}" for number in range(99) if SourceWriter(app.plan).place(f"u{number}") == 0)
+        place = TopicPartition(topic, 0)
+        await decided.write([Event(user, A, start)], commits=True)
+        await decided.write([Event(user, B, start)], commits=False)
+        listed = ListTopic(topic)
+        state = (await app.client.describe([topic]))[topic]
+
+        async def pages() -> list[str]:
+            return [json.loads(value)["page"] for _, value in await app.read(topic) if value is not None]
+
+        async def sampled() -> list[str]:
+            return [json.loads(record.value)["page"] for record in await read_sample(app.client, view.source)]
+
+        assert await pages() == await sampled() == [A]
+        assert await app.client.stable_ends([place]) == await app.client.ends([place]) == {place: 4}
+        await producer.begin()
+        offset = await producer.send([Event(user, C, start)])
+        await app.publish([Event(user, D, start)])
+        await listed.read_on(app.client, state)
+        assert await pages() == await sampled() == [A]
+        assert listed.listed().size == 1
+        assert await app.client.stable_ends([place]) == {place: offset}
+        assert await app.client.ends([place]) == {place: offset + 2}
+        with pytest.raises(
+            StateError, match=f"a transaction is open in topic {topic}, partition 0, at offset {offset}"
+        ):
+            await app.client.check_decided([place])
+        await producer.commit()
+        assert await pages() == await sampled() == [A, C, D]
+        assert await listed.read_on(app.client, state)
+        await app.client.check_decided([place])
+
+
+async def test_settings_of_an_open_transaction_are_read_when_it_is_committed(
+    kafka: str, tmp_path: Path, visits: Visits
+) -> None:
+    """Until then nothing can be posted: nobody could say whether it is in effect."""
+    async with (
+        application(visits(), tmp_path, broker=kafka) as app,
+        producing(app, kafka) as producer,
+    ):
+        control = Topics.of(app.plan).control
+        await app.client.create([TopicSpec(control, 1)])
+        posted = first_record(app.plan, 0)
+        settings = SettingsLog(app.plan, app.client)
+        await producer.begin()
+        await producer.send_messages([Message(control, b"settings/1/x", encode_posted(posted), 0)])
+        assert not await settings.read()
+        with pytest.raises(StateError, match="Stop the other producer"):
+            await settings.post(posted)
+        await producer.commit()
+        assert await settings.read()
+        assert settings.known == [posted]
