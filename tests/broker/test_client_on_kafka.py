@@ -59,6 +59,43 @@ async def test_a_topic_of_kafka_is_read_whole_followed_and_never_made(
         await admin.close()
 
 
+async def test_releases_of_undecided_transactions_are_not_read(kafka: str, release: Callable[..., Any]) -> None:
+    """A reader that does not follow ends where the log is decided, and behind the mark at its end."""
+    address, name = kafka.removeprefix("kafka://"), new_name()
+    topic = f"{name}.releases.pages.public"
+    reader = Releases(f"kafka://{address}", application=name, view="pages", audience="public", follow=False)
+    admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    producer = AIOKafkaProducer(bootstrap_servers=address, transactional_id=name)
+    await admin.start()
+    await producer.start()
+    try:
+        await admin.create_topics([NewTopic(topic, 1, 1)])
+
+        async def send(record: Any) -> None:
+            for key, value in encode_parts(record, 3200):
+                await (await producer.send(topic, value, key))
+
+        async def read() -> list[Any]:
+            async with asyncio.timeout(WITHIN_SECONDS):
+                return [record async for record in reader]
+
+        kept, aborted, late = (release({"home": 4}, day=day) for day in range(3))
+        async with producer.transaction():
+            await send(kept)
+        await producer.begin_transaction()
+        await send(aborted)
+        await producer.abort_transaction()
+        assert await read() == [kept]
+        await producer.begin_transaction()
+        await send(late)
+        assert await read() == [kept]
+        await producer.commit_transaction()
+        assert await read() == [kept, late]
+    finally:
+        await producer.stop()
+        await admin.close()
+
+
 async def test_a_port_where_no_kafka_is_is_an_outage() -> None:
     reader = Releases("kafka://127.0.0.1:9", application="a", view="b", audience="c", wait_seconds=0)
     with pytest.raises(OutageError, match=r"no Kafka answers at 127\.0\.0\.1:9"):

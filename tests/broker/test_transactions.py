@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import ProducerFenced
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.editions import encode_posted, first_record
@@ -39,10 +41,12 @@ def exact_view(app: Application) -> ViewPlan:
     return view
 
 
-async def test_aborted_transaction_is_not_counted(kafka: str, tmp_path: Path, visits: Visits) -> None:
+@pytest.mark.parametrize("keyed", ["user", pytest.param("key", marks=pytest.mark.slow)])
+async def test_aborted_transaction_is_not_counted(kafka: str, tmp_path: Path, visits: Visits, keyed: str) -> None:
     """Neither its events nor its watermarks; two producers write to every partition in turn, one compresses."""
+    rekeyed = ("user: user, time", f"{keyed}: user, time")
     async with (
-        application(visits(*WITNESSED), tmp_path, broker=kafka) as app,
+        application(visits(*WITNESSED, rekeyed), tmp_path, broker=kafka) as app,
         producing(app, kafka, "first") as first,
         producing(app, kafka, "second", compression_type="gzip") as second,
     ):
@@ -115,6 +119,49 @@ async def test_open_transaction_holds_windows(
         assert all(f"topic {place.topic}, partition 0" in words and f"offset {offset}" in words for words in said)
 
 
+@pytest.mark.slow
+async def test_transactions_across_fetches(kafka: str, tmp_path: Path, visits: Visits) -> None:
+    """Of one partition, batch by batch in turn; the worker is started again in between, and a producer is fenced."""
+    async with (
+        application(visits(*WITNESSED), tmp_path, broker=kafka) as app,
+        producing(app, kafka, "committed") as committed,
+        producing(app, kafka, "aborted") as aborted,
+    ):
+        view = exact_view(app)
+        topic, start = view.source.topic, start_of(view)
+        writer = SourceWriter(app.plan)
+        users = [user for user in (f"u{number}" for number in range(60_000)) if writer.place(user) == 0]
+
+        def large(some: Sequence[str], page: str) -> list[Message]:
+            values = [{"user": user, "page": page, "at": start, "more": "x" * 400} for user in some]
+            return [
+                Message(topic, value["user"].encode(), json.dumps(value).encode(), 0)  # type: ignore[attr-defined]
+                for value in values
+            ]
+
+        await app.start()
+        await committed.begin()
+        await aborted.begin()
+        for first in range(0, 18_000, 1000):
+            await committed.send_messages(large(users[first : first + 500], A))
+            await aborted.send_messages(large(users[first + 500 : first + 1000], B))
+        await committed.commit()
+        await app.stop()
+        await app.start()
+        await aborted.abort()
+        async with producing(app, kafka, "fenced") as former, AsyncExitStack() as stack:
+            await former.begin()
+            await former.send(crowd(B, range(100_000, 100_100), start))
+            successor = await stack.enter_async_context(producing(app, kafka, "fenced"))
+            with pytest.raises(ProducerFenced):
+                await former.commit()
+            await successor.write(crowd(C, range(100_100, 100_200), start), commits=True)
+        await app.publish([Watermark(start + MINUTE + GRACE)])
+        found = await app.wait_for_releases(view.name, 1)
+
+        assert shown(found["public"]) == {start: {A: 9000, C: 100}}
+
+
 # -- what reads without a worker ----------------------------------------------------------------------------------
 
 
@@ -150,9 +197,7 @@ async def test_readers_are_given_committed_records_only(kafka: str, tmp_path: Pa
         assert listed.listed().size == 1
         assert await app.client.stable_ends([place]) == {place: offset}
         assert await app.client.ends([place]) == {place: offset + 2}
-        with pytest.raises(
-            StateError, match=f"a transaction is open in topic {topic}, partition 0, at offset {offset}"
-        ):
+        with pytest.raises(StateError, match=f"open in topic {topic}, partition 0, at offset {offset}"):
             await app.client.check_decided([place])
         await producer.commit()
         assert await pages() == await sampled() == [A, C, D]
