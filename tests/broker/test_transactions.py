@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,7 +21,7 @@ from stream_dp.runtime.kafka import open_transactions
 from stream_dp.runtime.kafka.control_topic import SettingsLog
 from stream_dp.runtime.kafka.list_topics import ListTopic
 from stream_dp.runtime.kafka.open_transactions import OpenTransaction
-from stream_dp.runtime.kafka.topics import Topics, TopicSpec
+from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, TopicSpec
 from stream_dp.runtime.sources.sampling import read_sample
 from stream_dp.testing import Application, Event, ManualClock, SourceWriter, Watermark, application
 from stream_dp.windows.effects import Message
@@ -160,6 +162,46 @@ async def test_transactions_across_fetches(kafka: str, tmp_path: Path, visits: V
         found = await app.wait_for_releases(view.name, 1)
 
         assert shown(found["public"]) == {start: {A: 9000, C: 100}}
+
+
+@pytest.mark.slow
+async def test_recovery_waits_for_a_transaction_in_a_changelog(kafka: str, tmp_path: Path, visits: Visits) -> None:
+    """Nobody but workers should write there. Rows behind it are not missed: the windows before are not counted anew."""
+    async with (
+        application(visits(*WITNESSED), tmp_path, broker=kafka) as app,
+        producing(app, kafka) as producer,
+    ):
+        view = exact_view(app)
+        start, topics = start_of(view), Topics.of(app.plan)
+        changelogs = [topics.changelog(table) for table in (COUNTS, MERGES, RELEASES)]
+        await app.publish([*crowd(A, range(40), start), Watermark(start + MINUTE + GRACE)])
+        await app.start()
+        await app.wait_for_releases(view.name, 1)
+        await app.stop()
+        shutil.rmtree(app.plan.data_dir)
+        await producer.begin()
+        await producer.send_messages(
+            Message(topic, b"foreign", b"row", partition)
+            for topic in changelogs
+            for partition in range(app.plan.partitions)
+        )
+        starting = asyncio.create_task(app.start())
+        claims = [TopicPartition(topic, partition) for topic in changelogs for partition in range(app.plan.partitions)]
+        before = await app.client.ends(claims)
+
+        async def claimed() -> bool:
+            ends = await app.client.ends(claims)
+            return all(ends[place] > before[place] for place in claims)
+
+        await app.eventually(claimed)
+        await asyncio.sleep(2)
+        assert not starting.done()
+        await producer.abort()
+        await starting
+        await app.publish([*crowd(B, range(40), start + MINUTE), Watermark(start + 2 * MINUTE + GRACE)])
+        found = await app.wait_for_releases(view.name, 2)
+
+        assert shown(found["public"]) == {start: {A: 40}, start + MINUTE: {B: 40}}
 
 
 # -- what reads without a worker ----------------------------------------------------------------------------------
