@@ -47,7 +47,7 @@ class SettingsLog:
         """Read what is new up to where the topic ends now. A topic that is not there yet holds none.
 
         Args:
-            end: how far it can be read (`Client.stable_ends`), if that is known.
+            end: where it ends, if that is known.
 
         Returns:
             Whether there were settings among it.
@@ -58,8 +58,11 @@ class SettingsLog:
         if end is None:
             if await self._client.partitions(self.place.topic) is None:
                 return False
-            end = (await self._client.stable_ends([self.place])).get(self.place, 0)
+            end = (await self._client.ends([self.place])).get(self.place, 0)
         before = len(self._records)
+        if end > self._read_to:
+            # The rest is behind an open transaction, and is read when that has ended.
+            end = (await self._client.stable_ends([self.place])).get(self.place, 0)
         if end > self._read_to:
             since = {self.place: self._read_to}
             async for record in self._client.follow([self.place.topic], until_end=True, since=since):

@@ -20,6 +20,8 @@ from stream_dp.windows.durations import format_duration
 
 log = logging.getLogger("stream_dp.worker")
 
+LOOK_SECONDS = 5.0
+"""Time between two looks."""
 LONG_MS = 30_000
 """A transaction that blocks a partition for this long is reported."""
 

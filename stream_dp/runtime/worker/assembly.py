@@ -31,6 +31,7 @@ from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.faust.membership import protocol
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.list_topics import ListWatch
+from stream_dp.runtime.kafka.open_transactions import LOOK_SECONDS as TRANSACTIONS_SECONDS
 from stream_dp.runtime.kafka.open_transactions import OpenTransactions
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import RENEWAL_SECONDS
@@ -214,7 +215,7 @@ class Worker:
         self.app.timer(LOOK_SECONDS)(self.watch.look)
         self.app.timer(ADVICE_SECONDS)(self._advice.look)
         self.app.timer(options.tick_seconds)(self.lists.look)
-        self.app.timer(LOOK_SECONDS)(self.transactions.look)
+        self.app.timer(TRANSACTIONS_SECONDS)(self.transactions.look)
         self.app.task()(Publisher(self.app, self.host).run)
         read = reading(self.app.cluster) if plan.standbys and self.app.cluster is not None else None
         self.copies = Copies(self.app, self.tables, read)

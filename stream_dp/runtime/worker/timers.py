@@ -202,9 +202,8 @@ class Timers:
         places = [TopicPartition(topic, partition) for partition in partitions for topic in sorted(self._app.sources)]
         ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
         # The high watermarks: a tick waits until the transactions that were open when it was made have ended.
-        found = await self._client.ends(places)
-        settings_end = await self._client.stable_ends([control])
-        await self._adoption.catch_up(settings_end.get(control))
+        found = dict(await self._client.ends([*places, control]))
+        await self._adoption.catch_up(found.pop(control, None))
         for (topic, partition), end in found.items():
             if end < counted.get(TopicPartition(topic, partition), 0):
                 raise ConfigError(
