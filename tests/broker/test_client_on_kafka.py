@@ -9,12 +9,15 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from stream_dp.client import Expired, Releases
+from stream_dp.config.access import Broker
 from stream_dp.errors import BrokerError, OutageError, StateError
 from stream_dp.records.codec import encode_parts
+from stream_dp.runtime.kafka.client import connect
+from tests.support import transactional
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
 from tests.support.serving import WITHIN_SECONDS
 from tests.support.visits import new_name
@@ -59,7 +62,7 @@ async def test_a_topic_of_kafka_is_read_whole_followed_and_never_made(
         await admin.close()
 
 
-async def test_releases_of_undecided_transactions_are_not_read(kafka: str, release: Callable[..., Any]) -> None:
+async def test_undecided_releases_are_not_read(kafka: str, release: Callable[..., Any]) -> None:
     """A reader that does not follow ends where the log is decided, and behind the mark at its end."""
     address, name = kafka.removeprefix("kafka://"), new_name()
     topic = f"{name}.releases.pages.public"
@@ -79,18 +82,24 @@ async def test_releases_of_undecided_transactions_are_not_read(kafka: str, relea
             async with asyncio.timeout(WITHIN_SECONDS):
                 return [record async for record in reader]
 
+        async def decided() -> list[Any]:
+            """Read when the transactions have ended, which is some time after the producer was told so."""
+            async with connect(Broker(f"kafka://{address}")) as client:
+                await transactional.decided(client, TopicPartition(topic, 0))
+            return await read()
+
         kept, aborted, late = (release({"home": 4}, day=day) for day in range(3))
         async with producer.transaction():
             await send(kept)
         await producer.begin_transaction()
         await send(aborted)
         await producer.abort_transaction()
-        assert await read() == [kept]
+        assert await decided() == [kept]
         await producer.begin_transaction()
         await send(late)
         assert await read() == [kept]
         await producer.commit_transaction()
-        assert await read() == [kept, late]
+        assert await decided() == [kept, late]
     finally:
         await producer.stop()
         await admin.close()

@@ -152,7 +152,7 @@ async def test_while_the_disk_of_one_broker_of_three_is_full_releases_go_on(
 
 
 @pytest.mark.slow
-async def test_transactions_end_as_they_must_though_the_leader_changes(
+async def test_transactions_survive_a_leader_change(
     cluster: Cluster, tmp_path: Path, visits: Callable[..., str]
 ) -> None:
     """Their partition is led by another broker when they are committed and aborted, and by the former one later."""

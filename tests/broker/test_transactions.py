@@ -26,7 +26,7 @@ from stream_dp.runtime.sources.sampling import read_sample
 from stream_dp.testing import Application, Event, ManualClock, SourceWriter, Watermark, application
 from stream_dp.windows.effects import Message
 from tests.support.ticks import told
-from tests.support.transactional import crowd, producing, shown
+from tests.support.transactional import crowd, decided, producing, shown
 from tests.support.views import start_of
 from tests.support.visits import MINUTE, WITNESSED
 
@@ -165,7 +165,7 @@ async def test_transactions_across_fetches(kafka: str, tmp_path: Path, visits: V
 
 
 @pytest.mark.slow
-async def test_recovery_waits_for_a_transaction_in_a_changelog(kafka: str, tmp_path: Path, visits: Visits) -> None:
+async def test_recovery_waits_for_changelog_transaction(kafka: str, tmp_path: Path, visits: Visits) -> None:
     """Nobody but workers should write there. Rows behind it are not missed: the windows before are not counted anew."""
     async with (
         application(visits(*WITNESSED), tmp_path, broker=kafka) as app,
@@ -207,19 +207,20 @@ async def test_recovery_waits_for_a_transaction_in_a_changelog(kafka: str, tmp_p
 # -- what reads without a worker ----------------------------------------------------------------------------------
 
 
-async def test_readers_are_given_committed_records_only(kafka: str, tmp_path: Path, visits: Visits) -> None:
+async def test_readers_get_committed_records_only(kafka: str, tmp_path: Path, visits: Visits) -> None:
     """`follow`, the sample of `check`, and a public list; the end of a log is not waited for while it is undecided."""
     async with (
         application(visits(), tmp_path, broker=kafka) as app,
-        producing(app, kafka, "decided") as decided,
+        producing(app, kafka, "former") as former,
         producing(app, kafka, "open") as producer,
     ):
         (view,) = app.plan.views.values()
         topic, start = view.source.topic, start_of(view)
         user = next(f"u{number}" for number in range(99) if SourceWriter(app.plan).place(f"u{number}") == 0)
         place = TopicPartition(topic, 0)
-        await decided.write([Event(user, A, start)], commits=True)
-        await decided.write([Event(user, B, start)], commits=False)
+        await former.write([Event(user, A, start)], commits=True)
+        await former.write([Event(user, B, start)], commits=False)
+        await decided(app.client, place)
         listed = ListTopic(topic)
         state = (await app.client.describe([topic]))[topic]
 
@@ -242,14 +243,13 @@ async def test_readers_are_given_committed_records_only(kafka: str, tmp_path: Pa
         with pytest.raises(StateError, match=f"open in topic {topic}, partition 0, at offset {offset}"):
             await app.client.check_decided([place])
         await producer.commit()
+        await decided(app.client, place)
         assert await pages() == await sampled() == [A, C, D]
         assert await listed.read_on(app.client, state)
         await app.client.check_decided([place])
 
 
-async def test_settings_of_an_open_transaction_are_read_when_it_is_committed(
-    kafka: str, tmp_path: Path, visits: Visits
-) -> None:
+async def test_settings_are_read_when_committed(kafka: str, tmp_path: Path, visits: Visits) -> None:
     """Until then nothing can be posted: nobody could say whether it is in effect."""
     async with (
         application(visits(), tmp_path, broker=kafka) as app,
@@ -265,5 +265,6 @@ async def test_settings_of_an_open_transaction_are_read_when_it_is_committed(
         with pytest.raises(StateError, match="Stop the other producer"):
             await settings.post(posted)
         await producer.commit()
+        await decided(app.client, settings.place)
         assert await settings.read()
         assert settings.known == [posted]

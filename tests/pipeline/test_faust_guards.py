@@ -289,7 +289,7 @@ def test_position_of_a_kafka_partition_is_where_the_adapter_reads_it() -> None:
     assert "self._subscription = SubscriptionState(" in inspect.getsource(AIOKafkaConsumer.__init__)
 
 
-def test_isolation_level_reaches_the_fetcher_when_a_consumer_starts() -> None:
+def test_isolation_level_reaches_the_fetcher() -> None:
     """Faust sets it by `exactly_once` alone, and its recovery asks the same consumer where a changelog ends."""
     assert 'isolation_level: str = "read_uncommitted"' in inspect.getsource(
         AIOKafkaConsumerThread._create_worker_consumer

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from stream_dp.records.by_kind import CatalogueRelease
 from stream_dp.records.codec import AnyRecord
+from stream_dp.runtime.kafka.client import Client
 from stream_dp.testing import Application, Event, SourceWriter
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.testing.scripts import Script
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import iso_ms
@@ -69,6 +71,13 @@ async def producing(app: Application, kafka: str, name: str = "producer", **opti
         yield producer
     finally:
         await producer.stop()
+
+
+async def decided(client: Client, place: TopicPartition) -> None:
+    """Wait until no transaction is open in a partition: its end is written after the producer was told of it."""
+    async with asyncio.timeout(WITHIN_SECONDS):
+        while (await client.stable_ends([place]))[place] < (await client.ends([place]))[place]:
+            await asyncio.sleep(0.05)
 
 
 def crowd(item: str, users: Iterable[int], time_ms: int) -> list[Event]:

@@ -175,7 +175,7 @@ def test_what_is_wrong_with_the_topics_is_said_once_though_every_worker_finds_it
     assert [one["topic_problems"] for one in of(visits, *both).as_json()["workers"]] == [words, words]
 
 
-def test_open_transaction_is_named_once_with_its_place(visits: Plan) -> None:
+def test_open_transaction_is_named_once(visits: Plan) -> None:
     """Whoever has seen it open for longest says how long."""
     said = TransactionStatus(topic="visits", partition=1, offset=4711, open_ms=31_000)
     later = said.model_copy(update={"open_ms": 65_000})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from faust.types import TP
 
+import stream_dp
 from stream_dp.config.access import Broker
 from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.embedded import MemoryLog
@@ -172,3 +174,15 @@ async def test_a_reader_that_could_not_connect_is_closed(monkeypatch: pytest.Mon
     with pytest.raises(BrokerError):
         await anext(aiter(asked.follow(["visits"])))
     assert len(stopped) == 1
+
+
+async def test_every_consumer_reads_committed_records() -> None:
+    """There are two makers of consumers; Faust's, for the worker, gets its level in `transport.py`."""
+    package = Path(stream_dp.__file__).parent
+    makers = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if "AIOKafkaConsumer(" in file.read_text(encoding="utf-8")
+    }
+    assert makers == {"runtime/kafka/cluster.py", "client/from_kafka.py"}
+    assert Cluster.of(Broker("kafka://host:1")).consumer()._isolation_level == "read_committed"

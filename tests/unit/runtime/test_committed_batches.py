@@ -61,7 +61,7 @@ def fetched(parts: list[bytes], aborted: list[tuple[int, int]], deserializer: An
 )
 @example(acts=[(1, DATA), (1, ABORT)], codec=DefaultRecordBatch.CODEC_GZIP)
 @example(acts=[(1, DATA), (2, DATA), (1, DATA), (1, ABORT), (1, DATA), (1, COMMIT), (2, COMMIT)], codec=0)
-def test_committed_records_and_no_others_are_given(deserializer: Any, acts: list[tuple[int, str]], codec: int) -> None:
+def test_only_committed_records_are_given(deserializer: Any, acts: list[tuple[int, str]], codec: int) -> None:
     """Whatever stands at the end of an answer, the next fetch begins behind it."""
     parts: list[bytes] = []
     open_from: dict[int, list[int]] = {}

@@ -55,7 +55,7 @@ class Watched:
         return self.transactions.long()
 
 
-async def test_transaction_is_reported_while_it_is_open_for_long(caplog: pytest.LogCaptureFixture) -> None:
+async def test_long_transaction_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """The log has one line when it has been open for long, and one when it has ended."""
     watched = Watched()
     watched.client.open[VISITS] = FIRST.offset
@@ -76,14 +76,14 @@ async def test_transaction_is_reported_while_it_is_open_for_long(caplog: pytest.
     ]
 
 
-async def test_transactions_that_follow_on_each_other_are_none_that_is_open_for_long() -> None:
+async def test_short_transactions_are_not_reported() -> None:
     watched = Watched()
     for one in (FIRST, SECOND, OpenTransaction(VISITS, 7)):
         watched.client.open[VISITS] = one.offset
         assert await watched.after(LONG_MS - 1) == {}
 
 
-async def test_partition_that_went_to_another_worker_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lost_partition_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody here knows whether its transaction has ended."""
     caplog.set_level(logging.INFO)
     watched = Watched()
@@ -95,7 +95,7 @@ async def test_partition_that_went_to_another_worker_is_forgotten(caplog: pytest
     assert len(caplog.messages) == 1
 
 
-async def test_topic_of_a_public_list_is_looked_at_in_whole() -> None:
+async def test_whole_list_topic_is_watched() -> None:
     watched = Watched()
     watched.client.open[LISTS] = 2
     await watched.after(0)

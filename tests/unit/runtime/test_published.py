@@ -104,7 +104,7 @@ async def test_a_record_of_an_edition_that_another_took_the_place_of_is_no_recor
     assert starts == {"pages": {0}, "pages@2": {1000}, "pages@3": set()}
 
 
-async def test_releases_behind_an_open_transaction_are_not_taken_for_none(desk: Desk) -> None:
+async def test_hidden_releases_stop_the_worker(desk: Desk) -> None:
     """A worker that lost its state would release their windows again."""
 
     class Undecided(MemoryClient):
