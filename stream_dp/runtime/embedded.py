@@ -265,7 +265,7 @@ class MemoryClient(Client):
         return {tp: self._log.end(tp) for tp in places}
 
     async def stable_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where partitions end now: the embedded log has no transactions."""
+        """Return where partitions end now; the embedded log has no transactions."""
         return await self.ends(places)
 
     async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:

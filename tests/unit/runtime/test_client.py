@@ -176,7 +176,7 @@ async def test_a_reader_that_could_not_connect_is_closed(monkeypatch: pytest.Mon
     assert len(stopped) == 1
 
 
-async def test_every_consumer_reads_committed_records() -> None:
+def test_every_consumer_reads_committed_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are two makers of consumers; Faust's, for the worker, gets its level in `transport.py`."""
     package = Path(stream_dp.__file__).parent
     makers = {
@@ -185,4 +185,6 @@ async def test_every_consumer_reads_committed_records() -> None:
         if "AIOKafkaConsumer(" in file.read_text(encoding="utf-8")
     }
     assert makers == {"runtime/kafka/cluster.py", "client/from_kafka.py"}
-    assert Cluster.of(Broker("kafka://host:1")).consumer()._isolation_level == "read_committed"
+    monkeypatch.setattr(cluster, "AIOKafkaConsumer", lambda **options: options)
+    options: Any = Cluster.of(Broker("kafka://host:1")).consumer()
+    assert options["isolation_level"] == "read_committed"
