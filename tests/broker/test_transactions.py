@@ -17,12 +17,13 @@ from aiokafka.errors import ProducerFenced
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.editions import encode_posted, first_record
 from stream_dp.errors import StateError
+from stream_dp.operations.status import read_status
 from stream_dp.runtime.kafka import open_transactions
 from stream_dp.runtime.kafka.control_topic import SettingsLog
 from stream_dp.runtime.kafka.list_topics import ListTopic
-from stream_dp.runtime.kafka.open_transactions import OpenTransaction
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, TopicSpec
 from stream_dp.runtime.sources.sampling import read_sample
+from stream_dp.runtime.worker import reporting
 from stream_dp.testing import Application, Event, ManualClock, SourceWriter, Watermark, application
 from stream_dp.windows.effects import Message
 from tests.support.ticks import told
@@ -80,6 +81,7 @@ async def test_open_transaction_holds_windows(
 ) -> None:
     """The tick waits in that partition alone; status and log name the transaction until it has ended."""
     monkeypatch.setattr(open_transactions, "LONG_MS", 0)
+    monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.5)
     caplog.set_level(logging.WARNING, "stream_dp.worker")
     wall = ("clock: event", "clock: wall")
     async with (
@@ -87,7 +89,7 @@ async def test_open_transaction_holds_windows(
         producing(app, kafka) as producer,
     ):
         view = exact_view(app)
-        start, place = start_of(view), TopicPartition(view.source.topic, 0)
+        topic, start = view.source.topic, start_of(view)
         clock = ManualClock(start)
         worker = await app.start(clock_ms=clock)
         users = [number for number in range(120) if SourceWriter(app.plan).place(f"u{number}") == 0]
@@ -103,22 +105,23 @@ async def test_open_transaction_holds_windows(
 
         await app.eventually(lambda: closed(2))
 
-        async def reported() -> bool:
-            return worker.transactions.long().keys() == {OpenTransaction(place, offset)}
+        async def reported() -> str | None:
+            problems = (await read_status(app.plan, app.client)).problems
+            return next((one.message for one in problems if one.code == "open_transaction"), None)
 
-        await app.eventually(reported)
+        assert f"in topic {topic}, partition 0, since offset {offset}." in await app.eventually(reported)
         assert await closed(2)
         await (producer.commit() if commits else producer.abort())
         found = await app.wait_for_releases(view.name, 1)
 
         async def ended() -> bool:
-            return not worker.transactions.long()
+            return await reported() is None
 
         await app.eventually(ended)
         assert shown(found["public"]) == {start: {C: 60, **({A: 20} if commits else {})}}
         said = [words for words in caplog.messages if "transaction" in words]
         assert [words.startswith("a transaction has been open for more than") for words in said] == [True, False]
-        assert all(f"topic {place.topic}, partition 0" in words and f"offset {offset}" in words for words in said)
+        assert all(f"topic {topic}, partition 0" in words and f"offset {offset}" in words for words in said)
 
 
 @pytest.mark.slow
@@ -216,10 +219,10 @@ async def test_readers_get_committed_records_only(kafka: str, tmp_path: Path, vi
     ):
         (view,) = app.plan.views.values()
         topic, start = view.source.topic, start_of(view)
-        user = next(f"u{number}" for number in range(99) if SourceWriter(app.plan).place(f"u{number}") == 0)
+        first, second, third, *_ = (user for user in map(str, range(99)) if SourceWriter(app.plan).place(user) == 0)
         place = TopicPartition(topic, 0)
-        await former.write([Event(user, A, start)], commits=True)
-        await former.write([Event(user, B, start)], commits=False)
+        await former.write([Event(first, A, start)], commits=True)
+        await former.write([Event(second, B, start)], commits=False)
         await decided(app.client, place)
         listed = ListTopic(topic)
         state = (await app.client.describe([topic]))[topic]
@@ -233,11 +236,11 @@ async def test_readers_get_committed_records_only(kafka: str, tmp_path: Path, vi
         assert await pages() == await sampled() == [A]
         assert await app.client.stable_ends([place]) == await app.client.ends([place]) == {place: 4}
         await producer.begin()
-        offset = await producer.send([Event(user, C, start)])
-        await app.publish([Event(user, D, start)])
+        offset = await producer.send([Event(second, C, start)])
+        await app.publish([Event(third, D, start)])
         await listed.read_on(app.client, state)
         assert await pages() == await sampled() == [A]
-        assert listed.listed().size == 1
+        assert listed.listed().keys == (first,)
         assert await app.client.stable_ends([place]) == {place: offset}
         assert await app.client.ends([place]) == {place: offset + 2}
         with pytest.raises(StateError, match=f"open in topic {topic}, partition 0, at offset {offset}"):
@@ -246,6 +249,7 @@ async def test_readers_get_committed_records_only(kafka: str, tmp_path: Path, vi
         await decided(app.client, place)
         assert await pages() == await sampled() == [A, C, D]
         assert await listed.read_on(app.client, state)
+        assert set(listed.listed().keys) == {first, second, third}
         await app.client.check_decided([place])
 
 
