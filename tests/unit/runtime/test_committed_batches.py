@@ -8,7 +8,6 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -42,7 +41,7 @@ def batch(first: int, producer: int, codec: int, *, marker: int | None = None) -
 def fetched(parts: list[bytes], aborted: list[tuple[int, int]], deserializer: Any) -> tuple[list[int], int]:
     """Return the offsets that a consumer is given of an answer, and where it fetches next."""
     answer = fetcher.PartitionRecords(
-        PLACE, MemoryRecords(b"".join(parts)), aborted, 0, deserializer, None, True, fetcher.READ_COMMITTED
+        PLACE, fetcher.MemoryRecords(b"".join(parts)), aborted, 0, deserializer, None, True, fetcher.READ_COMMITTED
     )
     if deserializer is None:
         return [record.offset for record in answer], answer.next_fetch_offset
