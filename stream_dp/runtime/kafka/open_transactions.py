@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from aiokafka import TopicPartition
 
-from stream_dp.errors import BrokerError
+from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.clock import steady_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration
@@ -71,7 +71,7 @@ class OpenTransactions:
             # In this order, a record that is appended in between does not look like an open transaction.
             ends = await self._client.ends(places)
             stable = await self._client.stable_ends(places)
-        except BrokerError as error:
+        except (AccessError, BrokerError) as error:
             log.debug("open transactions cannot be looked for: %s", error)
             return
         now_ms = self._steady_ms()
