@@ -138,11 +138,8 @@ async def test_transactions_across_fetches(kafka: str, tmp_path: Path, visits: V
         users = [user for user in (f"u{number}" for number in range(60_000)) if writer.place(user) == 0]
 
         def large(some: Sequence[str], page: str) -> list[Message]:
-            values = [{"user": user, "page": page, "at": start, "more": "x" * 400} for user in some]
-            return [
-                Message(topic, value["user"].encode(), json.dumps(value).encode(), 0)  # type: ignore[attr-defined]
-                for value in values
-            ]
+            value = {"page": page, "at": start, "more": "x" * 400}
+            return [Message(topic, user.encode(), json.dumps({"user": user, **value}).encode(), 0) for user in some]
 
         await app.start()
         await committed.begin()
@@ -182,19 +179,15 @@ async def test_recovery_waits_for_changelog_transaction(kafka: str, tmp_path: Pa
         await app.wait_for_releases(view.name, 1)
         await app.stop()
         shutil.rmtree(app.plan.data_dir)
+        places = [TopicPartition(topic, partition) for topic in changelogs for partition in range(app.plan.partitions)]
         await producer.begin()
-        await producer.send_messages(
-            Message(topic, b"foreign", b"row", partition)
-            for topic in changelogs
-            for partition in range(app.plan.partitions)
-        )
+        await producer.send_messages([Message(topic, b"foreign", b"row", partition) for topic, partition in places])
+        before = await app.client.ends(places)
         starting = asyncio.create_task(app.start())
-        claims = [TopicPartition(topic, partition) for topic in changelogs for partition in range(app.plan.partitions)]
-        before = await app.client.ends(claims)
 
         async def claimed() -> bool:
-            ends = await app.client.ends(claims)
-            return all(ends[place] > before[place] for place in claims)
+            ends = await app.client.ends(places)
+            return all(ends[place] > before[place] for place in places)
 
         await app.eventually(claimed)
         await asyncio.sleep(2)
