@@ -23,7 +23,7 @@ from stream_dp.runtime.kafka.control_topic import SettingsLog
 from stream_dp.runtime.kafka.list_topics import ListTopic
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, TopicSpec
 from stream_dp.runtime.sources.sampling import read_sample
-from stream_dp.runtime.worker import reporting
+from stream_dp.runtime.worker import assembly, reporting
 from stream_dp.testing import Application, Event, ManualClock, SourceWriter, Watermark, application
 from stream_dp.windows.effects import Message
 from tests.support.ticks import told
@@ -81,6 +81,7 @@ async def test_open_transaction_holds_windows(
 ) -> None:
     """The tick waits in that partition alone; status and log name the transaction until it has ended."""
     monkeypatch.setattr(open_transactions, "LONG_MS", 0)
+    monkeypatch.setattr(assembly, "TRANSACTIONS_SECONDS", 0.2)
     monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.5)
     caplog.set_level(logging.WARNING, "stream_dp.worker")
     wall = ("clock: event", "clock: wall")
