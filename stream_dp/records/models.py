@@ -500,7 +500,7 @@ class PartitionStatus(_Part):
 
 
 class TransactionStatus(_Part):
-    """A transaction that has been open for long: a worker reads nothing behind its first record."""
+    """A transaction that has been open for long: a worker reads no record after its first one."""
 
     topic: str = Field(description="Topic.")
     partition: int = Field(description="Partition.")

@@ -82,8 +82,8 @@ class Consumer(CoalescingConsumer, driver.Consumer):
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
         """Return where changelogs end, for a recovery.
 
-        Faust asks its consumer, which reads committed records: a recovery would end before a transaction that someone
-        else holds open in a changelog, and miss the rows behind it. With the high watermarks it waits.
+        Faust asks its consumer, which reads committed records: a recovery would end at a transaction that someone else
+        holds open in a changelog, and miss the rows after it. With the high watermarks it waits.
         """
         ends = await self.app.ends(partitions)
         return {TP(*place): end for place, end in ends.items()}

@@ -132,15 +132,15 @@ class Client(Protocol):
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
 
-        Records of aborted transactions are left out. What stands behind the first record of an open transaction comes
-        when that has ended; `until_end` does not wait for it (`stable_ends`).
+        Records of aborted transactions are left out. Records after the first one of an open transaction come when it
+        has ended; `until_end` does not wait for them (`stable_ends`).
 
         With `last`, only that many offsets before those ends are read of each partition; compaction may have left fewer
         records there. Of a partition in `since` only the records from that offset on are read.
         """
 
     async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where partitions end now: the offset of the next record of each, whether or not what stands there is decided.
+        """Return where partitions end now: the offset of the next record of each, open transactions included.
 
         This is Kafka's high watermark.
         """
@@ -148,11 +148,11 @@ class Client(Protocol):
     async def stable_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return how far partitions can be read now: to the first record of an open transaction, or to their ends.
 
-        This is Kafka's last stable offset. Readers get nothing that stands behind it.
+        This is Kafka's last stable offset. Readers get no record from there on.
         """
 
     async def check_decided(self, places: Collection[TopicPartition]) -> None:
-        """Make sure that everything that stands in partitions now can be read.
+        """Make sure that all records that are in partitions now can be read.
 
         Raises:
             StateError: a transaction is open in one of them.
@@ -197,8 +197,8 @@ class KafkaClient(Client):
             cluster: how the cluster is reached.
             producer: writes records.
             admin: sends all other requests.
-            idle: a consumer without partitions, whose connections are free; it says where partitions end.
-            stable: another one, which reads committed records only; it says how far they can be read.
+            idle: a consumer without partitions, whose connections are free; asked where partitions end.
+            stable: another one, which reads committed records only; asked how far partitions can be read.
             publish_seconds: time limit of what is published, None for none.
         """
         self._cluster = cluster
@@ -493,10 +493,10 @@ class KafkaClient(Client):
         return await self._offsets(self._idle, self._idle.beginning_offsets, places)
 
     async def _offsets(
-        self, asked: AIOKafkaConsumer, ask: Callable[..., Any], places: Collection[TopicPartition]
+        self, consumer: AIOKafkaConsumer, ask: Callable[..., Any], places: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
         for topic in {place.topic for place in places}:  # else aiokafka learns of one new topic in 0.1 s
-            asked._client.add_topic(topic)
+            consumer._client.add_topic(topic)
         with self._answering():
             async with asyncio.timeout(ENDS_SECONDS):
                 return dict(await ask([TopicPartition(*place) for place in places]))

@@ -22,8 +22,10 @@ from stream_dp.runtime.kafka import connections, unpacking  # noqa: F401  (these
 
 log = logging.getLogger("stream_dp.worker")
 
-READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
-"""Isolation levels: whether records of open and aborted transactions are left out of what a consumer is given."""
+READ_COMMITTED = "read_committed"
+"""Isolation level of a consumer that gets no record of an open or aborted transaction."""
+READ_UNCOMMITTED = "read_uncommitted"
+"""Isolation level of a consumer that gets every record, and is told high watermarks as the ends of partitions."""
 OPEN_TO_OTHERS = 0o007
 """Of a file's mode: what everybody else on the machine may do with it."""
 

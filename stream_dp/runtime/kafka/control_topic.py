@@ -61,7 +61,7 @@ class SettingsLog:
             end = (await self._client.ends([self.place])).get(self.place, 0)
         before = len(self._records)
         if end > self._read_to:
-            # The rest is behind an open transaction, and is read when that has ended.
+            # Records after the first one of an open transaction are read when it has ended.
             end = (await self._client.stable_ends([self.place])).get(self.place, 0)
         if end > self._read_to:
             since = {self.place: self._read_to}

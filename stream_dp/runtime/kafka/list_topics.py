@@ -198,7 +198,7 @@ class ListTopic:
             Whether there was anything new.
         """
         places = [TopicPartition(self.name, partition) for partition in range(state.partitions)]
-        ends = await client.stable_ends(places)  # records of a transaction that is open now are read when it has ended
+        ends = await client.stable_ends(places)  # with `ends`, what an open transaction hides would be passed over
         anew = state.id != self._id or any(ends.get(tp, 0) < offset for tp, offset in self._read_to.items())
         since = {} if anew else self._read_to
         if ends == since:

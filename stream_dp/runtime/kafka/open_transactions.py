@@ -1,8 +1,8 @@
-"""Transactions that stay open for long in what a worker reads: it gets no record that stands behind their first one.
+"""Transactions that stay open for long and block what a worker reads.
 
-A partition is read up to its last stable offset, the first record of its oldest open transaction. Ticks whose ends are
-behind that wait, and so do the windows that they close. The producer may have died: then the coordinator aborts the
-transaction after `transaction.timeout.ms` of that producer.
+A partition is read up to its last stable offset, the first record of its oldest open transaction. Ticks that name a
+later end wait, and so do the windows that they close. If the producer has died, the broker aborts the transaction after
+the producer's `transaction.timeout.ms`.
 """
 
 from __future__ import annotations
