@@ -56,7 +56,7 @@ def test_the_hooks_run_the_parts_of_make_lint_and_fetch_nothing() -> None:
 def test_continuous_integration_runs_the_ordinary_tests_and_the_slow_ones() -> None:
     commands = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
-    assert commands[-2:] == ["make test", "exec make slow"]
+    assert commands[-2:] == ["make test TEST_ARGS=--no-skips", "exec make slow TEST_ARGS=--no-skips"]
     assert "Continuous integration runs `.ci/run`: `make test`, then `make slow`" in CONTRIBUTING
 
 
