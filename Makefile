@@ -23,6 +23,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+QUICK ?= tests/unit tests/kinds tests/pipeline
 KAFKAS ?= 3.4.1 3.9.1 4.3.0
 DEMO_ARGS ?=
 TEST_ARGS ?=
@@ -68,8 +69,8 @@ test: lint
 	@$(BIN)/python -m pytest --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp
-	@echo "quick: pytest, unit, kinds and pipeline, without Kafka"
-	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow and not nightly" $(TEST_JOBS) $(TEST_ARGS)
+	@echo "quick: pytest, $(QUICK), without Kafka"
+	@$(BIN)/python -m pytest $(QUICK) -m "not broker and not slow and not nightly" $(TEST_JOBS) $(TEST_ARGS)
 
 slow: $(VENV)/dev.stamp
 	@echo "slow: pytest, more cases of what the ordinary tests show, without Kafka; 20 to 40 minutes on two cores"

@@ -97,6 +97,7 @@ def eventually(ask: Callable[[], T], containers: Sequence[str]) -> T:
 def test_image_runs_confined_and_again_after_sigterm(containers: Containers) -> None:
     worker_port, gateway_port, console_port = free_port(), free_port(), free_port()
     gateway_url, console_url = f"http://127.0.0.1:{gateway_port}", f"http://127.0.0.1:{console_port}"
+    begun = datetime.now(UTC)
     worker_command = ["worker", "app.yaml", "--http", f"127.0.0.1:{worker_port}"]
     worker_probe = f"http://127.0.0.1:{worker_port}/readyz"
 
@@ -112,11 +113,12 @@ def test_image_runs_confined_and_again_after_sigterm(containers: Containers) -> 
     )
     running = [worker, gateway, console]
 
-    def windows() -> list[dict[str, Any]]:
-        found = get(f"{gateway_url}/v1/views/pages/windows?limit=500")["windows"]
-        return sorted(found, key=start_of)
+    def windows_past(moment: datetime) -> list[dict[str, Any]]:
+        """All windows, in order, if one of them starts after a moment; else none."""
+        found = sorted(get(f"{gateway_url}/v1/views/pages/windows?limit=500")["windows"], key=start_of)
+        return found if found and start_of(found[-1]) > moment else []
 
-    before = eventually(lambda: (found := windows())[1:] and found, running)
+    before = eventually(lambda: windows_past(begun), running)
     assert any(window["record"]["items"] for window in before)
     assert eventually(lambda: get(f"{console_url}/v1/status", token), running)
     for name in running:
@@ -126,7 +128,7 @@ def test_image_runs_confined_and_again_after_sigterm(containers: Containers) -> 
     assert containers.stop(worker, STOPPED_WITHIN_SECONDS) == 0
     restarted = datetime.now(UTC)
     running[0] = containers.start("worker", worker_command, "worker-again", worker_probe)
-    after = eventually(lambda: (found := windows()) and start_of(found[-1]) > restarted and found, running)
+    after = eventually(lambda: windows_past(restarted), running)
     lengths = {start_of(later) - start_of(one) for one, later in pairwise(after)}
     assert lengths == {WINDOW}, "no window is missing"
     assert {window["state"] for window in after} <= {"released", "empty"}
