@@ -15,8 +15,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from stream_dp.client import Expired, Releases
 from stream_dp.errors import BrokerError, OutageError, StateError
 from stream_dp.records.codec import encode_parts
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
-from tests.support.serving import WITHIN_SECONDS
 from tests.support.visits import new_name
 
 pytestmark = pytest.mark.broker

@@ -22,8 +22,9 @@ from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.records.codec import encode_parts
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryLog
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
-from tests.support.serving import WITHIN_SECONDS, World, ready, status
+from tests.support.serving import World, ready, status
 
 Make = Callable[..., Any]
 PAGES = "/v1/views/pages"
