@@ -247,7 +247,7 @@ async def test_a_client_that_takes_nothing_is_ended_and_others_hear_everything(
     release: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "SEND_SECONDS", 0.3)
+    monkeypatch.setattr(streams, "SEND_SECONDS", 1.0)
     many = {f"{'x' * 200} {number}": 900 for number in range(800)}
     world.publish(release({"home": 40}))
     async with world.serving() as session:
