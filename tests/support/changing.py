@@ -139,8 +139,8 @@ class Changing:
         releases = _without(releases, lost)
         for name in self.later_audiences():
             # Windows that an audience gets late come after some that it gets in time. How many is not promised.
-            releases[name].sort(key=_place)
-            expected[name].sort(key=_place)
+            releases.get(name, []).sort(key=_place)
+            expected.get(name, []).sort(key=_place)
         assert differing(told(releases), told(expected)) == []
         await self.assert_charged(releases)
 
