@@ -17,9 +17,9 @@ from stream_dp.config.access import Broker
 from stream_dp.errors import BrokerError, OutageError, StateError
 from stream_dp.records.codec import encode_parts
 from stream_dp.runtime.kafka.client import connect
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support import transactional
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
-from tests.support.serving import WITHIN_SECONDS
 from tests.support.visits import new_name
 
 pytestmark = pytest.mark.broker
