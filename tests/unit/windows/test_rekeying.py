@@ -58,7 +58,7 @@ def rekeyer(at: int) -> Rekeyer:
     return Rekeyer(
         "visits",
         at,
-        [one.name for one in VIEWS],
+        VIEWS,
         KeyReader("$.who.id"),
         users=UserPartitions(PARTITIONS, lambda users: list(map(home, users))),
         outlet=lambda to, batch: Message(REKEYED, None, encode(batch), to),

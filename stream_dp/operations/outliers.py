@@ -1,0 +1,105 @@
+"""Outlying times in a file of events: leave them out, or refuse to go on until somebody has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stream_dp.errors import ConfigError
+from stream_dp.operations.events_file import Events
+from stream_dp.windows.durations import DAY_MS, moment
+from stream_dp.windows.outlying_times import NAMED_PLACES, Outlying, Span, TimeSpread
+
+
+class OutlyingTimesError(ConfigError):
+    """Some rows have outlying times, and no option says what to do with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Events that are left out, by their times.
+
+    Attributes:
+        from_ms: events before it are left out; None: none are.
+        until_ms: events at this time or later are left out; None: none are.
+        drop_outliers: leave out those with outlying times.
+    """
+
+    from_ms: int | None = None
+    until_ms: int | None = None
+    drop_outliers: bool = False
+
+
+def limit_events(events: Events, limits: Limits, now_ms: int) -> list[Outlying[int]]:
+    """Leave events out.
+
+    Outlying events are found in a pass of their own, so that a later survey says what is true of the others.
+
+    Args:
+        events: of a file.
+        limits: what is left out.
+        now_ms: the clock of this machine.
+
+    Returns:
+        The outlying events that are left out, by kind.
+    """
+    events.limit(limits.from_ms, limits.until_ms)
+    if not limits.drop_outliers:
+        return []
+    spread = events.survey(now_ms).spread
+    bulk = spread.bulk
+    if bulk is None:
+        return []
+    events.limit(bulk.first_ms, bulk.last_ms + 1)
+    return spread.outlying()
+
+
+def check_outliers(file: Path, spread: TimeSpread[int], from_option: str) -> None:
+    """Make sure that no row has an outlying time.
+
+    Args:
+        file: where the rows are.
+        spread: of their times.
+        from_option: name of the option that sets the first time.
+
+    Raises:
+        OutlyingTimesError: some rows have.
+    """
+    outlying = spread.outlying()
+    if not outlying:
+        return
+    bulk = spread.bulk
+    options = [] if bulk is None else ["--drop-outliers", *_limit_options(bulk, outlying, from_option)]
+    remedy = f"To leave them out, add {' or '.join(options)}. " if options else ""
+    raise OutlyingTimesError(
+        f"some times are far from the others, which are {_range(bulk)}: {'; '.join(map(describe, outlying))}. Nothing "
+        f"was written. {remedy}To keep them, add --unchecked-data"
+        if bulk is not None
+        else f"no time is plausible: {'; '.join(map(describe, outlying))}. Nothing was written. Correct --time or "
+        "--time-format, or add --unchecked-data",
+        str(file),
+    )
+
+
+def _limit_options(bulk: Span[int], outlying: Sequence[Outlying[int]], from_option: str) -> list[str]:
+    """Return the options that set limits around the bulk, as one text; empty if they are not needed."""
+    limits: list[str] = []
+    if any(one.span.first_ms < bulk.first_ms for one in outlying):
+        limits.append(f"{from_option} {moment(bulk.first_ms - bulk.first_ms % DAY_MS)}")
+    if any(one.span.last_ms > bulk.last_ms for one in outlying):
+        limits.append(f"--until {moment(bulk.last_ms + 1 - (bulk.last_ms + 1) % -DAY_MS)}")
+    return [" ".join(limits)]
+
+
+def _range(bulk: Span[int]) -> str:
+    return f"from {moment(bulk.first_ms)} to {moment(bulk.last_ms)}"
+
+
+def describe(outlying: Outlying[int]) -> str:
+    """Return how many rows are outlying, why, and the first of them with their times."""
+    span = outlying.span
+    named = ", ".join(f"row {row:,} ({moment(time_ms)})" for row, time_ms in span.places[:NAMED_PLACES])
+    more = ", ..." if span.events > len(span.places) else ""
+    rows = "1 row is" if span.events == 1 else f"{span.events:,} rows are"
+    return f"{rows} {outlying.why}: {named}{more}"
