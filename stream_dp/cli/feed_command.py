@@ -44,6 +44,11 @@ DROP_OUTLIERS = click.option(
 T = TypeVar("T")
 
 
+def has_terminal() -> bool:
+    """Return True if somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operations.FeedOptions], T]) -> T:
     """Run work on a file of events; if it has outlying times, ask on the terminal whether to leave them out.
 
@@ -60,7 +65,7 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
     try:
         return work(options)
     except OutlyingTimesError as error:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not has_terminal():
             raise
         click.echo(str(error), err=True)
         if not click.confirm("Leave these rows out?", err=True):
@@ -104,8 +109,8 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
     "--until",
     "until_ms",
     type=MOMENT,
-    help="The history is complete up to this time, that of the last watermark. Rows at this time or later are left "
-    "out. [default: just after the last event]",
+    help="The history is complete up to this time, that of the last watermark. Outlying rows at this time or later "
+    "are left out; other later rows are an error. [default: just after the last event]",
 )
 @DROP_OUTLIERS
 def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  # noqa: ANN401  the fields of FeedOptions

@@ -43,7 +43,8 @@ def reading_options(command: F) -> F:
             "until_ms",
             type=MOMENT,
             help="The history is complete up to this time. Windows that end by then, their grace included, are over. "
-            "Rows at this time or later are left out. [default: just after the last event]",
+            "Outlying rows at this time or later are left out; other later rows are an error. [default: just after the "
+            "last event]",
         ),
         click.option("--from", "from_ms", type=MOMENT, help="Leave out rows before this time."),
         DROP_OUTLIERS,

@@ -193,6 +193,7 @@ class FileSurvey:
 
     Attributes:
         spread: the times of the events, by row.
+        all_times: those of the events that are left out, too.
         rows: number of rows.
         events: number of events.
         left_out: number of further events, which are outside the limits.
@@ -205,6 +206,7 @@ class FileSurvey:
     """
 
     spread: TimeSpread[int]
+    all_times: TimeSpread[int]
     rows: int = 0
     events: int = 0
     left_out: int = 0
@@ -264,12 +266,14 @@ class Events:
             now_ms: the clock of this machine.
             take: called with the events of each chunk, as the workers decode them.
         """
-        found = FileSurvey(TimeSpread(self.plausible, now_ms, self._gap_ms))
+        spread, all_times = (TimeSpread[int](self.plausible, now_ms, self._gap_ms) for _ in range(2))
+        found = FileSurvey(spread, all_times)
         for chunk in self._table.chunks():
             _, everything, refused = self._decoded(chunk)
             decoded = self._within_limits(everything)
             found.left_out += len(everything.times) - len(decoded.times)
-            found.spread.add(decoded.offsets, decoded.times)
+            spread.add(decoded.offsets, decoded.times)
+            all_times.add(everything.offsets, everything.times)
             if take is not None:
                 take(decoded)
             events = [*zip(decoded.offsets, decoded.times, strict=True)]

@@ -39,8 +39,8 @@ class FeedOptions:
         from_row: the first row that is written.
         watermarks: write watermarks; None: if a view of the source needs them.
         from_ms: leave out events before this time; None: write all.
-        until_ms: leave out events at this time or later, and let it be that of the last watermark; None: write all, and
-            let the last watermark be just after the last plausible event.
+        until_ms: time of the last watermark; outlying events at this time or later are left out. None: just after the
+            last plausible event.
         drop_outliers: leave out events with outlying times.
     """
 
@@ -60,7 +60,7 @@ class FeedOptions:
     @property
     def limits(self) -> Limits:
         """The events that are left out."""
-        return Limits(self.from_ms, self.until_ms, self.drop_outliers)
+        return Limits(self.from_ms, None if self.unchecked_data else self.until_ms, self.drop_outliers)
 
 
 async def counting(plan: Plan, client: Client) -> list[ViewPlan]:
@@ -160,7 +160,7 @@ def last_watermark(
     Raises:
         OutlyingTimesError: rows have outlying times.
         ConfigError: most times make no sense in the form in which they are read, no view counts any row, rows are no
-            events, no row is an event, or workers would refuse the last watermark.
+            events, no row is an event, or the last watermark is too early, or too late to be believed.
     """
     last_ms, columns = survey.last_ms, events.columns
     if (form := survey.other_form) and not options.unchecked_data:
@@ -180,11 +180,12 @@ def last_watermark(
         )
     if survey.refused and not options.skip_bad:
         raise ConfigError(f"{file}: {sum(survey.refused.values()):,} rows are no events. Add --skip-bad to skip them")
+    if options.until_ms is not None and (survey.events or survey.left_out):
+        _check_until(options.until_ms, survey, events, options, now_ms)
     if last_ms is None:
-        outside = f" from {from_option} to --until" if survey.left_out else ""
+        outside = " that is not left out" if survey.left_out else ""
         raise ConfigError(f"{file}: the file has no event{outside}")
     if options.until_ms is not None:
-        _check_until(options, events, now_ms)
         return options.until_ms
     # With --unchecked-data, a mistyped date would otherwise close all windows up to it.
     plausible = survey.spread.plausible
@@ -193,21 +194,23 @@ def last_watermark(
     return min(plausible.last_ms + 1, events.plausible.until(now_ms))
 
 
-def _check_until(options: FeedOptions, events: Events, now_ms: int) -> None:
-    """Make sure that workers believe the last watermark.
+def _check_until(until_ms: int, survey: FileSurvey, events: Events, options: FeedOptions, now_ms: int) -> None:
+    """Check the time of the last watermark.
 
     Raises:
-        ConfigError: they would refuse it.
+        ConfigError: there are later events that are not outlying, or workers would not believe it.
     """
-    until_ms = options.until_ms
-    if until_ms is None or options.unchecked_data or events.plausible.has(until_ms, now_ms):
-        return
-    believed = f"from {moment(events.plausible.from_ms)} to {moment(events.plausible.until(now_ms))}"
-    raise ConfigError(
-        f"workers do not believe a watermark of {moment(until_ms)}. Give a time {believed}, which is now plus "
-        "window.max_ahead",
-        "--until",
-    )
+    bulk = survey.all_times.bulk
+    last_ms = bulk.last_ms if bulk is not None and not options.unchecked_data else survey.last_ms
+    if last_ms is not None and until_ms <= last_ms:
+        raise ConfigError(f"--until {format_time(until_ms)}: there are later events, up to {format_time(last_ms)}")
+    if not options.unchecked_data and not events.plausible.has(until_ms, now_ms):
+        believed = f"from {moment(events.plausible.from_ms)} to {moment(events.plausible.until(now_ms))}"
+        raise ConfigError(
+            f"workers do not believe a watermark of {moment(until_ms)}. Give a time {believed}, which is now plus "
+            "window.max_ahead",
+            "--until",
+        )
 
 
 def begins_ms(view: ViewPlan) -> int | None:

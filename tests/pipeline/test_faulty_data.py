@@ -223,7 +223,7 @@ async def test_missing_watermarks_are_told_of(app: Application) -> None:
     assert withdrawn.path == f"views.{only_view(app).name}.retention"
     assert found.path == f"views.{only_view(app).name}.window.clock"
     assert "no partition has a watermark" in found.message
-    await app.publish([Watermark(1)])
+    await app.publish([Watermark(start_of(only_view(app)))])
     (sample,) = await survey(app.plan, app.client, wall_clock_ms())
     assert (sample.findings, sample.watermarks) == ([withdrawn], app.plan.partitions)
 
