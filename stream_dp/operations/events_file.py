@@ -391,22 +391,20 @@ def _form_of(cell: object, now_ms: int) -> str:
     return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
 
 
-def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> Any:  # noqa: ANN401  whatever is in a cell
-    """Return the time in the source's unit; the cell itself if it is no time, as text if the number is too large.
+def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> str | int | None:  # noqa: ANN401  whatever is in a cell
+    """Return the time in the source's unit; None if it is no time of the years 1 to 9999 in UTC, so it can be printed.
 
-    None if it is outside the years 1 to 9999 in UTC, as an ISO text with an offset can be: no such time can be printed.
+    An ISO text with an offset can be outside these years.
     """
     try:
         moment = _moment(cell, form)
-        if not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
-            return None
-        if unit == "iso":
-            return moment.isoformat()
-        return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
-    except ValueError:
-        return cell
-    except OverflowError:
-        return str(cell)
+    except (ValueError, OverflowError):
+        return None
+    if not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
+        return None
+    if unit == "iso":
+        return moment.isoformat()
+    return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
 
 
 def _moment(cell: Any, form: TimeUnit) -> datetime:  # noqa: ANN401

@@ -167,7 +167,7 @@ def test_the_unit_of_watermarks_is_told(plan: Plan) -> None:
 
 def test_outlying_times_are_told_by_offset_to_an_operator_only(plan: Plan) -> None:
     source = plan.views["destinations"].source
-    sample = sample_of(source, *[(NOW - 1, NOW)] * 30, (NOW - 200 * DAY, NOW))
+    sample = sample_of(source, *[(NOW - 1, NOW)] * 30, (NOW - 5000 * DAY, NOW))
     (message,) = [words for _, words in all_told(plan, sample) if "far before the others" in words]
     (place,) = [(one.partition, one.offset) for one in sample if one.key == b"u30"]
     assert f"partition {place[0]} offset {place[1]}" in message
