@@ -23,7 +23,7 @@ from tests.support.machine import Machine
 NOW = 1_790_000_000_000
 NUMBERS = [0, -1, 1 << 31, 1 << 63, -(1 << 63) - 1, 10**30, -(10**30), 10**400, NOW, NOW // 1000, NOW * 1000]
 TEXTS = ["", "NaN", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "2024-02-30", "10000-01-01", "now", "1e9"]
-VALUES = st.one_of(
+VALUES: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([*NUMBERS, *TEXTS, None, True, 1.5, float("nan"), float("inf"), [], {}]),
     st.integers(),
     st.floats(),

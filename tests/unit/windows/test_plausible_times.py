@@ -14,7 +14,7 @@ from tests.support.machine import Machine
 NOW = 1_790_000_000_000
 FIRST = NOW - NOW % 1000 - 10_000
 VIEW = view(clock="event", length_ms=1000, first_ms=FIRST, max_ahead_ms=DAY_MS, idle_ms=1 << 40)
-WRONG = {
+WRONG: dict[str, int | str] = {
     "seconds": NOW // 1000,
     "microseconds": 1000 * NOW,
     "nanoseconds": 1_000_000 * NOW,
