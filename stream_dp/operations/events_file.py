@@ -266,14 +266,17 @@ class Events:
             now_ms: the clock of this machine.
             take: called with the events of each chunk, as the workers decode them.
         """
-        spread, all_times = (TimeSpread[int](self.plausible, now_ms, self._gap_ms) for _ in range(2))
+        spread = TimeSpread[int](self.plausible, now_ms, self._gap_ms)
+        is_limited = self._from_ms is not None or self._until_ms is not None
+        all_times = TimeSpread[int](self.plausible, now_ms, self._gap_ms) if is_limited else spread
         found = FileSurvey(spread, all_times)
         for chunk in self._table.chunks():
             _, everything, refused = self._decoded(chunk)
             decoded = self._within_limits(everything)
             found.left_out += len(everything.times) - len(decoded.times)
             spread.add(decoded.offsets, decoded.times)
-            all_times.add(everything.offsets, everything.times)
+            if is_limited:
+                all_times.add(everything.offsets, everything.times)
             if take is not None:
                 take(decoded)
             events = [*zip(decoded.offsets, decoded.times, strict=True)]
@@ -315,6 +318,7 @@ class Events:
         """Return events without those that are left out."""
         if self._from_ms is None and self._until_ms is None:
             return decoded
+        # Each column has times of its own, because a row with a list has several contributions or none.
         columns = [Column(*_selected(column, self._are_within(column.times))) for column in decoded.columns]
         events = (decoded.offsets, decoded.users, decoded.times)
         offsets, users, times = _selected(events, self._are_within(decoded.times))

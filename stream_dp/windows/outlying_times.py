@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from stream_dp.windows.durations import DAY_MS
@@ -22,6 +24,10 @@ GAP_WINDOWS = 30
 MIN_GAP_MS = 90 * DAY_MS
 NAMED_PLACES = 5
 """Outlying events of one kind that are named."""
+
+_TOO_EARLY = -(1 << 63)
+_TOO_LATE = 1 << 63
+"""Stand for the buckets of times that are not plausible; no plausible time has such a bucket."""
 
 P = TypeVar("P")
 
@@ -41,10 +47,10 @@ class Span(Generic[P]):
     """Events in a stretch of time.
 
     Attributes:
-        events: how many there are.
+        events: number of events.
         first_ms: the earliest time.
         last_ms: the latest time.
-        places: the first of them that were added, with their times.
+        places: a few of them, with their times.
     """
 
     events: int
@@ -109,14 +115,24 @@ class TimeSpread(Generic[P]):
             named = zip(places[:NAMED_PLACES], times[:NAMED_PLACES], strict=True)
             self._add_to(bucket, Span(len(times), first, last, list(named)))
             return
-        for place, time_ms in zip(places, times, strict=True):
-            one = Span(1, time_ms, time_ms, [(place, time_ms)])
-            if time_ms < self._from_ms:
-                self._too_early = _joined(self._too_early, one)
-            elif time_ms > self._until_ms:
-                self._too_late = _joined(self._too_late, one)
+        in_order = sorted(zip(times, places, strict=True), key=itemgetter(0))
+        for bucket_or_end, group in groupby(in_order, key=self._bucket_of):
+            found = [(place, time_ms) for time_ms, place in group]
+            some = Span(len(found), found[0][1], found[-1][1], found[:NAMED_PLACES])
+            if bucket_or_end == _TOO_EARLY:
+                self._too_early = _joined(self._too_early, some)
+            elif bucket_or_end == _TOO_LATE:
+                self._too_late = _joined(self._too_late, some)
             else:
-                self._add_to(time_ms // self._bucket_ms, one)
+                self._add_to(bucket_or_end, some)
+
+    def _bucket_of(self, named: tuple[int, P]) -> int:
+        time_ms = named[0]
+        if time_ms < self._from_ms:
+            return _TOO_EARLY
+        if time_ms > self._until_ms:
+            return _TOO_LATE
+        return time_ms // self._bucket_ms
 
     def _add_to(self, bucket: int, some: Span[P]) -> None:
         self._buckets[bucket] = _joined(self._buckets.get(bucket), some)
