@@ -19,11 +19,10 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import BrokerError, StreamDPError
 from stream_dp.operations import feed as operations
 from stream_dp.operations.events_file import Events, FileSurvey, open_table
-from stream_dp.operations.outliers import OutlyingTimesError, describe, limit_events
+from stream_dp.operations.outliers import OutlyingTimesError, describe, survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration, format_time
-from stream_dp.windows.outlying_times import Outlying
 
 EVENTS = click.Path(exists=True, dir_okay=False, path_type=Path)
 USER = click.option("--user", metavar="COLUMN", help="Column of the user. [default: `user` or `key` of the source]")
@@ -154,9 +153,8 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
     console = Console(highlight=False, markup=False, soft_wrap=True)
 
     def look(options: operations.FeedOptions) -> tuple[FileSurvey, int]:
-        outlying = limit_events(made, options.limits, now_ms)
-        survey = made.survey(now_ms)
-        for line in surveyed(survey, views, outlying):
+        survey = survey_limited(made, options.limits, now_ms)
+        for line in surveyed(survey, views):
             console.print(line)
         checked = (survey, made, views, options, now_ms)
         return survey, operations.last_watermark(events, *checked, from_option="--from-time")
@@ -206,13 +204,12 @@ def still_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:
             )
 
 
-def surveyed(survey: FileSurvey, views: Sequence[ViewPlan], outlying: Sequence[Outlying[int]]) -> Iterator[str]:
+def surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
     """Yield what the rows of a file are, and which of them no view counts.
 
     Args:
         survey: of the rows.
         views: the views that count them.
-        outlying: the rows that are left out because of outlying times, by kind.
     """
     yield f"{survey.rows:,} rows: {survey.events:,} events"
     for reason, count in survey.refused.most_common():
@@ -221,7 +218,7 @@ def surveyed(survey: FileSurvey, views: Sequence[ViewPlan], outlying: Sequence[O
         yield f"{count:,} no events ({reason}): row {rows}{more}"
     if survey.left_out:
         yield f"{survey.left_out:,} events left out by their times"
-    yield from (f"left out: {describe(one)}" for one in outlying)
+    yield from (f"left out: {describe(one)}" for one in survey.dropped)
     if survey.first_ms is None or survey.last_ms is None:
         return
     order = "in order of time" if survey.ordered else "not in order of time"

@@ -166,7 +166,7 @@ def plan(
             return columns, open_past_events(loaded, history, options, one.source.name, columns.take)
 
     columns, read = decide_on_outliers(FeedOptions(**given), look)
-    for line in surveyed(read.survey, [view for view in read.views if view.name == one.name], read.outlying):
+    for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
         err.print(line, markup=False, soft_wrap=True)
     subject = Subject(loaded, one.name, audience, read.until_ms)
     computed = what_if(subject, columns, settings)

@@ -115,7 +115,7 @@ def replay(
             return open_past_events(plan, history, options, source)
 
     read = decide_on_outliers(FeedOptions(**given), look)
-    for line in [*surveyed(read.survey, read.views, read.outlying), *still_open(read.views, read.until_ms)]:
+    for line in [*surveyed(read.survey, read.views), *still_open(read.views, read.until_ms)]:
         err.print(line, markup=False, soft_wrap=True)
     logging.getLogger("stream_dp").addHandler(logging.NullHandler())  # its warnings are about workers that go on
     windows = windows_to_release(read)

@@ -21,7 +21,7 @@ from stream_dp.runtime.factory import SourceRecords, event_format
 from stream_dp.runtime.sources.diagnosis import is_plausible
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import ABSENT, Column, Decoded, EventDecoder, TimeUnit, find, names_of, put
-from stream_dp.windows.outlying_times import TimeSpread, longest_gap_ms
+from stream_dp.windows.outlying_times import Outlying, TimeSpread, longest_gap_ms
 from stream_dp.windows.plausible_times import PlausibleTimes
 
 Row = Mapping[str, Any]
@@ -197,6 +197,7 @@ class FileSurvey:
         rows: number of rows.
         events: number of events.
         left_out: number of further events, which are outside the limits.
+        dropped: those of them that are left out because of outlying times, by kind.
         refused: number of rows that are no events, by reason.
         first_rows: the first of these rows, by reason.
         other_forms: number of rows whose time seems to have another form, by that form.
@@ -210,6 +211,7 @@ class FileSurvey:
     rows: int = 0
     events: int = 0
     left_out: int = 0
+    dropped: Sequence[Outlying[int]] = ()
     refused: Counter[str] = field(default_factory=Counter)
     first_rows: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     other_forms: Counter[str] = field(default_factory=Counter)

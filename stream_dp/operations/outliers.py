@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stream_dp.errors import ConfigError
-from stream_dp.operations.events_file import Events
+from stream_dp.operations.events_file import Events, FileSurvey
 from stream_dp.windows.durations import DAY_MS, moment
+from stream_dp.windows.events import Decoded
 from stream_dp.windows.outlying_times import NAMED_PLACES, Outlying, Span, TimeSpread
 
 
@@ -31,28 +32,29 @@ class Limits:
     drop_outliers: bool = False
 
 
-def limit_events(events: Events, limits: Limits, now_ms: int) -> list[Outlying[int]]:
-    """Leave events out.
+def survey_limited(
+    events: Events, limits: Limits, now_ms: int, take: Callable[[Decoded], None] | None = None
+) -> FileSurvey:
+    """Leave events out, and return the survey of the others.
 
-    Outlying events are found in a pass of their own, so that a later survey says what is true of the others.
+    Outlying events are found in a pass of their own, so that the survey is true of the others.
 
     Args:
         events: of a file.
         limits: what is left out.
         now_ms: the clock of this machine.
-
-    Returns:
-        The outlying events that are left out, by kind.
+        take: called with the events of each chunk that are not left out.
     """
     events.limit(limits.from_ms, limits.until_ms)
-    if not limits.drop_outliers:
-        return []
-    spread = events.survey(now_ms).spread
-    bulk = spread.bulk
-    if bulk is None:
-        return []
-    events.limit(bulk.first_ms, bulk.last_ms + 1)
-    return spread.outlying()
+    dropped: Sequence[Outlying[int]] = ()
+    if limits.drop_outliers:
+        spread = events.survey(now_ms).spread
+        if (bulk := spread.bulk) is not None:
+            events.limit(bulk.first_ms, bulk.last_ms + 1)
+            dropped = spread.outlying()
+    survey = events.survey(now_ms, take)
+    survey.dropped = dropped
+    return survey
 
 
 def check_outliers(file: Path, spread: TimeSpread[int], from_option: str) -> None:

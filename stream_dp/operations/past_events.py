@@ -9,10 +9,9 @@ from pathlib import Path
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.operations.events_file import Events, FileSurvey, open_table
 from stream_dp.operations.feed import FeedOptions, columns_of, last_watermark, source_named
-from stream_dp.operations.outliers import limit_events
+from stream_dp.operations.outliers import survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.events import Decoded
-from stream_dp.windows.outlying_times import Outlying
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,6 @@ class PastEvents:
         views: the views of the source. One without a configured start begins with the window of the first event.
         events: the events.
         survey: of the rows.
-        outlying: the events that are left out because their times are outlying, by kind.
         first_ms: the earliest plausible time of an event.
         until_ms: the history is complete up to this time.
     """
@@ -33,7 +31,6 @@ class PastEvents:
     views: Sequence[ViewPlan]
     events: Events
     survey: FileSurvey
-    outlying: Sequence[Outlying[int]]
     first_ms: int
     until_ms: int
 
@@ -65,12 +62,11 @@ def open_past_events(
     columns = columns_of(fed, views, file, table, options)
     events = Events(table, fed, views, columns)
     now_ms = wall_clock_ms()
-    outlying = limit_events(events, options.limits, now_ms)
-    survey = events.survey(now_ms, take)
+    survey = survey_limited(events, options.limits, now_ms, take)
     until_ms = last_watermark(file, survey, events, views, options, now_ms)
     plausible = survey.spread.plausible
     first_ms = until_ms if plausible is None else plausible.first_ms
-    return PastEvents(fed, [_begun(view, first_ms) for view in views], events, survey, outlying, first_ms, until_ms)
+    return PastEvents(fed, [_begun(view, first_ms) for view in views], events, survey, first_ms, until_ms)
 
 
 def _begun(view: ViewPlan, first_ms: int) -> ViewPlan:
