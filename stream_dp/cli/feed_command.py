@@ -98,12 +98,7 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
     default=None,
     help="Write watermarks. [default: if a view of the source has clock: event]",
 )
-@click.option(
-    "--from-time",
-    "from_ms",
-    type=MOMENT,
-    help="Leave out rows before this time.",
-)
+@click.option("--from-time", "from_ms", type=MOMENT, help="Leave out rows before this time.")
 @click.option(
     "--until",
     "until_ms",
@@ -217,7 +212,7 @@ def surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
         more = ", ..." if count > len(survey.first_rows[reason]) else ""
         yield f"{count:,} no events ({reason}): row {rows}{more}"
     if survey.left_out:
-        yield f"{survey.left_out:,} events left out by their times"
+        yield f"{survey.left_out:,} events left out because of their times"
     yield from (f"left out: {describe(one)}" for one in survey.dropped)
     if survey.first_ms is None or survey.last_ms is None:
         return

@@ -66,42 +66,49 @@ def check_outliers(file: Path, spread: TimeSpread[int], from_option: str) -> Non
         from_option: name of the option that sets the first time.
 
     Raises:
-        OutlyingTimesError: some rows have.
+        OutlyingTimesError: some rows have, and others do not.
+        ConfigError: all rows have.
     """
     outlying = spread.outlying()
     if not outlying:
         return
+    said = "; ".join(map(describe, outlying))
     bulk = spread.bulk
-    options = [] if bulk is None else ["--drop-outliers", *_limit_options(bulk, outlying, from_option)]
-    remedy = f"To leave them out, add {' or '.join(options)}. " if options else ""
+    if bulk is None:
+        message = f"no time is plausible: {said}. Nothing was written. Correct --time or --time-format"
+        raise ConfigError(f"{message}, or add --unchecked-data", str(file))
+    limits = _limit_options(bulk, outlying, from_option)
+    others = f"which are from {moment(bulk.first_ms)} to {moment(bulk.last_ms)}"
     raise OutlyingTimesError(
-        f"some times are far from the others, which are {_range(bulk)}: {'; '.join(map(describe, outlying))}. Nothing "
-        f"was written. {remedy}To keep them, add --unchecked-data"
-        if bulk is not None
-        else f"no time is plausible: {'; '.join(map(describe, outlying))}. Nothing was written. Correct --time or "
-        "--time-format, or add --unchecked-data",
+        f"some times are far from the others, {others}: {said}. "
+        f"Nothing was written. To leave them out, add --drop-outliers or {limits}. To keep them, add --unchecked-data",
         str(file),
     )
 
 
-def _limit_options(bulk: Span[int], outlying: Sequence[Outlying[int]], from_option: str) -> list[str]:
-    """Return the options that set limits around the bulk, as one text; empty if they are not needed."""
+def _limit_options(bulk: Span[int], outlying: Sequence[Outlying[int]], from_option: str) -> str:
+    """Return the options that set limits around the bulk; dates, so that whole days stay."""
     limits: list[str] = []
     if any(one.span.first_ms < bulk.first_ms for one in outlying):
         limits.append(f"{from_option} {moment(bulk.first_ms - bulk.first_ms % DAY_MS)}")
     if any(one.span.last_ms > bulk.last_ms for one in outlying):
-        limits.append(f"--until {moment(bulk.last_ms + 1 - (bulk.last_ms + 1) % -DAY_MS)}")
-    return [" ".join(limits)]
-
-
-def _range(bulk: Span[int]) -> str:
-    return f"from {moment(bulk.first_ms)} to {moment(bulk.last_ms)}"
+        end_ms = bulk.last_ms + 1
+        limits.append(f"--until {moment(end_ms - end_ms % -DAY_MS)}")
+    return " ".join(limits)
 
 
 def describe(outlying: Outlying[int]) -> str:
     """Return how many rows are outlying, why, and the first of them with their times."""
     span = outlying.span
-    named = ", ".join(f"row {row:,} ({moment(time_ms)})" for row, time_ms in span.places[:NAMED_PLACES])
+    named = ", ".join(f"row {row:,} ({_time_words(time_ms)})" for row, time_ms in span.places[:NAMED_PLACES])
     more = ", ..." if span.events > len(span.places) else ""
     rows = "1 row is" if span.events == 1 else f"{span.events:,} rows are"
     return f"{rows} {outlying.why}: {named}{more}"
+
+
+def _time_words(time_ms: int) -> str:
+    """Return a time as text; of a number in a wrong unit, only that it is far away."""
+    try:
+        return moment(time_ms)
+    except ValueError:
+        return "before the year 1" if time_ms < 0 else "after the year 9999"

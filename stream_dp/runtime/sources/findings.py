@@ -275,8 +275,11 @@ def _mistyped(
 
 def _watermark_unit(trial: Trial) -> str:
     """Return the unit of most watermarks that are not believed, and the remedy; empty if they have no unit."""
-    (unit, number) = trial.bad_watermarks.most_common(1)[0] if trial.bad_watermarks else ("", 0)
-    if not unit or 2 * number <= len(trial.refused[BAD_WATERMARK]):
+    usual = trial.bad_watermarks.most_common(1)
+    if not usual:  # none is a number
+        return ""
+    unit, watermarks = usual[0]
+    if not unit or 2 * watermarks <= len(trial.refused[BAD_WATERMARK]):
         return ""
     return (
         f"the watermark headers look like {unit}, and must be milliseconds since 1970; let the producers write those. "

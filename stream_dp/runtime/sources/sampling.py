@@ -223,10 +223,10 @@ def count_sample(
     events: list[Place] = []
     times: list[tuple[int, int]] = []
     for partition, _, _, decoded in seconds:
-        values = dict(decoded.watermarks)
+        claimed = dict(decoded.watermarks)
         decoded.watermarks, not_believed = plausible.check_watermarks(decoded.watermarks, now_ms)
         decoded.refused += not_believed
-        trial.bad_watermarks.update(plausible.unit_of(values[offset], now_ms) for offset, _ in not_believed)
+        trial.bad_watermarks.update(plausible.unit_of(claimed[offset], now_ms) for offset, _ in not_believed)
         trial.watermarks[partition] += len(decoded.watermarks)
         for _, time in decoded.watermarks:
             trial.reached_ms = max(time, trial.reached_ms or time)

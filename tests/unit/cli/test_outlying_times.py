@@ -93,7 +93,7 @@ def test_feed_leaves_outlying_rows_out(
     """The rest is fed as if they had not been there: in order of time, window by window."""
     said = call(*write("feed", *FAR, *EARLY), *options)
     assert said.code == 0, said.err
-    assert "5 events left out" in said.out
+    assert "5 events left out because of their times" in said.out
     assert "in order of time, from 2024-01-01T12:00:00Z to 2024-01-28T12:00:00Z" in said.out
     assert len(keys(log)) == len(ROWS)
     assert b"c1" in keys(log)
@@ -176,6 +176,17 @@ def test_init_follows_the_many_and_names_the_few(
     text = (tmp_path / "orders.yaml").read_text(encoding="utf-8")
     assert "start: 2024-01-01T00:00:00Z" in text
     assert "unit: iso" in text
+
+
+def test_init_names_a_number_that_is_no_date(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"c{row % 9},tea,{1_704_067_200_000 + 60_000 * row}" for row in range(60)]
+    text = "\n".join(["customer,product,at", *rows, f"c1,tea,{10**30}", f"c1,tea,{-(10**30)}"]) + "\n"
+    (tmp_path / "orders.csv").write_text(text, encoding="utf-8")
+    said = call("init", "orders.csv", "--yes", "--epsilon", "20", "--one-view")
+    assert said.code == 0, said.err
+    assert "row 61 (after the year 9999)" in said.out
+    assert "row 62 (before the year 1)" in said.out
 
 
 def test_a_file_whose_times_are_all_implausible_is_refused(
