@@ -26,7 +26,7 @@ class PlausibleTimes(NamedTuple):
 
     from_ms: int
     max_ahead_ms: int
-    """How far a time may be ahead of the clock."""
+    """Longest time ahead of the clock that is believed."""
 
     @classmethod
     def of(cls, starts_ms: Iterable[int | None], max_aheads_ms: Iterable[int]) -> Self:
