@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,9 @@ from stream_dp.errors import ConfigError, StreamDPError
 from stream_dp.runtime.factory import SourceRecords, event_format
 from stream_dp.runtime.sources.diagnosis import is_plausible
 from stream_dp.windows.effects import Message
-from stream_dp.windows.events import ABSENT, Decoded, EventDecoder, TimeUnit, find, names_of, put
+from stream_dp.windows.events import ABSENT, Column, Decoded, EventDecoder, TimeUnit, find, names_of, put
+from stream_dp.windows.outlying_times import Outlying, TimeSpread, longest_gap_ms
+from stream_dp.windows.plausible_times import PlausibleTimes
 
 Row = Mapping[str, Any]
 CHUNK_ROWS = 5000
@@ -31,6 +33,8 @@ FIRST_ROWS = 5
 """Rows that are named for each reason."""
 FORMS: Sequence[TimeUnit] = ("iso", "s", "ms")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+_LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
 
 class TableError(StreamDPError):
@@ -129,10 +133,26 @@ def _parquet(file: Path) -> EventTable:
     def rows() -> Iterator[Row | None]:
         with _reading(file), parquet.ParquetFile(file) as table:
             for batch in table.iter_batches(batch_size=CHUNK_ROWS):
-                for row in batch.to_pylist():
+                for row in _batch_rows(batch):
                     yield {name: cell for name, cell in row.items() if cell is not None}
 
     return EventTable(columns, rows)
+
+
+def _batch_rows(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of an optional library
+    """Return the rows of a batch; a cell that Python has no value for, as a time after the year 9999, is its text."""
+    try:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    except (ValueError, OverflowError):
+        columns = [list(map(_cell_value, batch.column(name))) for name in batch.schema.names]
+        return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _cell_value(scalar: Any) -> Any:  # noqa: ANN401
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return f"{scalar.type} {scalar.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +192,12 @@ class FileSurvey:
     """Survey of a table.
 
     Attributes:
+        spread: the times of the events, by row.
+        all_times: those of the events that are left out, too.
         rows: number of rows.
         events: number of events.
+        left_out: number of further events, which are outside the limits.
+        dropped: those of them that are left out because of outlying times, by kind.
         refused: number of rows that are no events, by reason.
         first_rows: the first of these rows, by reason.
         other_forms: number of rows whose time seems to have another form, by that form.
@@ -182,8 +206,12 @@ class FileSurvey:
         last_ms: the latest time.
     """
 
+    spread: TimeSpread[int]
+    all_times: TimeSpread[int]
     rows: int = 0
     events: int = 0
+    left_out: int = 0
+    dropped: Sequence[Outlying[int]] = ()
     refused: Counter[str] = field(default_factory=Counter)
     first_rows: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     other_forms: Counter[str] = field(default_factory=Counter)
@@ -211,9 +239,27 @@ class Events:
         """
         self._table = table
         self._source = source
-        self._columns = columns
+        self.columns = columns
         self._decoder = EventDecoder(event_format(source, views))
         self._records = SourceRecords(source)
+        self._from_ms: int | None = None
+        self._until_ms: int | None = None
+        windows = [view.window for view in views]
+        self.plausible = PlausibleTimes.of(
+            (window.first_ms for window in windows), (window.max_ahead_ms for window in windows)
+        )
+        """The range of plausible times."""
+        self._gap_ms = longest_gap_ms(window.shape for window in windows)
+
+    def limit(self, from_ms: int | None, until_ms: int | None) -> None:
+        """Leave out events before a time, and events at another time or later.
+
+        Args:
+            from_ms: the first time that is kept; None: the limit stays.
+            until_ms: the first time that is left out; None: the limit stays.
+        """
+        self._from_ms = self._from_ms if from_ms is None else from_ms
+        self._until_ms = self._until_ms if until_ms is None else until_ms
 
     def survey(self, now_ms: int, take: Callable[[Decoded], None] | None = None) -> FileSurvey:
         """Read the whole table; nothing of it is kept.
@@ -222,9 +268,17 @@ class Events:
             now_ms: the clock of this machine.
             take: called with the events of each chunk, as the workers decode them.
         """
-        found = FileSurvey()
+        spread = TimeSpread[int](self.plausible, now_ms, self._gap_ms)
+        is_limited = self._from_ms is not None or self._until_ms is not None
+        all_times = TimeSpread[int](self.plausible, now_ms, self._gap_ms) if is_limited else spread
+        found = FileSurvey(spread, all_times)
         for chunk in self._table.chunks():
-            _, decoded, refused = self._decoded(chunk)
+            _, everything, refused = self._decoded(chunk)
+            decoded = self._within_limits(everything)
+            found.left_out += len(everything.times) - len(decoded.times)
+            spread.add(decoded.offsets, decoded.times)
+            if is_limited:
+                all_times.add(everything.offsets, everything.times)
             if take is not None:
                 take(decoded)
             events = [*zip(decoded.offsets, decoded.times, strict=True)]
@@ -232,8 +286,8 @@ class Events:
             doubtful = [row for row, time_ms in events if not is_plausible(time_ms, now_ms)]
             doubtful += [number for number, reason in refused if reason == "wrong_type"]
             for number in doubtful:
-                form = _form_of(cell(rows[number] or {}, self._columns.time), now_ms)
-                if form not in ("", self._columns.time_form):
+                form = _form_of(cell(rows[number] or {}, self.columns.time), now_ms)
+                if form not in ("", self.columns.time_form):
                     found.other_forms[form] += 1
             found.rows += len(chunk)
             found.events += len(events)
@@ -255,10 +309,28 @@ class Events:
                 yield self._read([one for one in chunk if one[0] >= from_row])
 
     def _read(self, chunk: Sequence[tuple[int, Row | None]]) -> list[Written]:
-        whole, decoded, _ = self._decoded(chunk)
+        whole, everything, _ = self._decoded(chunk)
+        decoded = self._within_limits(everything)
         return [
             Written(number, time_ms, self._records.event(user, whole[number][1]))
             for number, user, time_ms in zip(decoded.offsets, decoded.users, decoded.times, strict=True)
+        ]
+
+    def _within_limits(self, decoded: Decoded) -> Decoded:
+        """Return events without those that are left out."""
+        if self._from_ms is None and self._until_ms is None:
+            return decoded
+        # Each column has times of its own, because a row with a list has several contributions or none.
+        columns = [Column(*_selected(column, self._are_within(column.times))) for column in decoded.columns]
+        events = (decoded.offsets, decoded.users, decoded.times)
+        offsets, users, times = _selected(events, self._are_within(decoded.times))
+        return Decoded(offsets, users, times, columns, decoded.watermarks, decoded.refused)
+
+    def _are_within(self, times: Sequence[int]) -> list[bool]:
+        from_ms = self._from_ms
+        until_ms = self._until_ms
+        return [
+            (from_ms is None or from_ms <= time_ms) and (until_ms is None or time_ms < until_ms) for time_ms in times
         ]
 
     def _decoded(
@@ -272,7 +344,7 @@ class Events:
 
     def _event(self, row: Row) -> tuple[bytes | None, bytes]:
         """Return key and value. A cell that fits no field is kept or left out; the decoder then refuses the row."""
-        columns, source = self._columns, self._source
+        columns, source = self.columns, self._source
         value: dict[str, Any] = dict(row) if columns.everything else {}
         for name in columns.items:
             if (item := cell(row, name)) is not ABSENT:
@@ -286,6 +358,11 @@ class Events:
         if source.time_field is not None and (time := cell(row, columns.time)) is not ABSENT:
             put(value, names_of(source.time_field), _time(time, columns.time_form, source.time_unit))
         return key, msgspec.json.encode(value, enc_hook=str)
+
+
+def _selected(lists: Sequence[list[Any]], kept: Sequence[bool]) -> list[list[Any]]:
+    """Return what is kept of parallel lists."""
+    return [list(compress(one, kept)) for one in lists]
 
 
 def cell(row: Row, field: str) -> object:
@@ -320,17 +397,20 @@ def _form_of(cell: object, now_ms: int) -> str:
     return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
 
 
-def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> Any:  # noqa: ANN401  whatever is in a cell
-    """Return the time in the source's unit; the cell itself if it is no time, as text if the number is too large."""
+def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> str | int | None:  # noqa: ANN401  whatever is in a cell
+    """Return the time in the source's unit; None if it is no time of the years 1 to 9999 in UTC, so it can be printed.
+
+    An ISO text with an offset can be outside these years.
+    """
     try:
         moment = _moment(cell, form)
-        if unit == "iso":
-            return moment.isoformat()
-        return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
-    except ValueError:
-        return cell
-    except OverflowError:
-        return str(cell)
+    except (ValueError, OverflowError):
+        return None
+    if not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
+        return None
+    if unit == "iso":
+        return moment.isoformat()
+    return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
 
 
 def _moment(cell: Any, form: TimeUnit) -> datetime:  # noqa: ANN401

@@ -9,6 +9,7 @@ from pathlib import Path
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.operations.events_file import Events, FileSurvey, open_table
 from stream_dp.operations.feed import FeedOptions, columns_of, last_watermark, source_named
+from stream_dp.operations.outliers import survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.events import Decoded
 
@@ -22,7 +23,7 @@ class PastEvents:
         views: the views of the source. One without a configured start begins with the window of the first event.
         events: the events.
         survey: of the rows.
-        first_ms: the earliest time of an event.
+        first_ms: the earliest plausible time of an event.
         until_ms: the history is complete up to this time.
     """
 
@@ -51,6 +52,7 @@ def open_past_events(
         take: called with the events of each chunk, which are read once only.
 
     Raises:
+        OutlyingTimesError: rows have outlying times.
         ConfigError: no such source, a column is missing, or rows are no events.
         TableError: the file cannot be read.
     """
@@ -59,9 +61,11 @@ def open_past_events(
     table = open_table(file)
     columns = columns_of(fed, views, file, table, options)
     events = Events(table, fed, views, columns)
-    survey = events.survey(wall_clock_ms(), take)
-    until_ms = last_watermark(file, survey, columns, views, options)
-    first_ms = until_ms if survey.first_ms is None else survey.first_ms
+    now_ms = wall_clock_ms()
+    survey = survey_limited(events, options.limits, now_ms, take)
+    until_ms = last_watermark(file, survey, events, views, options, now_ms)
+    plausible = survey.spread.plausible
+    first_ms = until_ms if plausible is None else plausible.first_ms
     return PastEvents(fed, [_begun(view, first_ms) for view in views], events, survey, first_ms, until_ms)
 
 
