@@ -160,7 +160,8 @@ async def topic_rows(client: Client, topic: str) -> tuple[list[Row | None], int]
     ends = await client.stable_ends(places)
     each = -(-SAMPLED_ROWS // partitions)
     since = {place: max(begins[place], ends[place] - each) for place in places}
-    rows = [json_row(record.value or b"") async for record in client.follow([topic], until_end=True, since=since)]
+    records = client.follow([topic], until_end=True, since=since, foreign=True)
+    rows = [json_row(record.value or b"") async for record in records]
     return rows, partitions
 
 

@@ -97,8 +97,11 @@ def clash(fields: Iterable[tuple[str, bool]]) -> tuple[str, str] | None:
     return None
 
 
-TOO_LARGE_HEADER = "stream-dp-batch-too-large"
-"""Of what stands in for a record whose batch was not unpacked."""
+UNREADABLE_HEADER = "stream-dp-unreadable"
+"""The only header of a record that stands in for one that the Kafka client cannot read; its value is the reason."""
+UNREADABLE_REASONS = frozenset(
+    {"record_too_large", "bad_header", "damaged_record", "damaged_batch", "unsupported_format"}
+)
 WATERMARK_HEADER = "stream-dp-watermark"
 """A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
 
@@ -421,10 +424,21 @@ def _event(read: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
         raise RefusedError("missing_field" if missing else "wrong_type") from None
 
 
+def unreadable_reason(record: Record) -> str | None:
+    """Return why the Kafka client could not read a record; None for one that it read."""
+    if record.key is not None or record.value is not None or not record.headers:
+        return None
+    name, reason = record.headers[0]
+    if name != UNREADABLE_HEADER or reason is None:
+        return None
+    text = reason.decode(errors="replace")
+    return text if text in UNREADABLE_REASONS else None
+
+
 def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:
     headers: Mapping[str, bytes] = dict(record.headers or ())
-    if TOO_LARGE_HEADER in headers:
-        out.refused.append((record.offset, "batch_too_large"))
+    if (unreadable := unreadable_reason(record)) is not None:
+        out.refused.append((record.offset, unreadable))
     elif not record.value and WATERMARK_HEADER in headers:
         try:
             out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))

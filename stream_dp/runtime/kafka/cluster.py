@@ -18,7 +18,7 @@ from aiokafka.errors import SaslAuthenticationFailed
 
 from stream_dp.config.access import Broker, Registry, Secret, Tls
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.kafka import connections, unpacking  # noqa: F401  (these options make them)
+from stream_dp.runtime.kafka import connections, unpacking  # noqa: F401  (connections are made with these options)
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -111,6 +111,7 @@ class Cluster:
         if faults:
             raise ConfigError(faults)
         warn_of_open(open_secrets(broker))
+        unpacking.install()
         return cls(broker, options)
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.runtime.factory import event_format, partitioner
+from stream_dp.runtime.kafka.record_batches import MAX_RECORD_BYTES
 from stream_dp.runtime.sources.diagnosis import ITEM_TYPES, Fields, fits, fitting, form_of_no_avro, most_common_form
 from stream_dp.runtime.sources.sampling import Trial
 from stream_dp.windows.avro import whole
@@ -43,10 +44,14 @@ _REMEDIES = {
     "null_key": "they have no key, but the key must be the user; let the producers write it",
     "null_value": "they have neither a value nor a watermark; let the producers write events only",
     "bad_key": f"their {{key}} is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user",
-    "batch_too_large": "their compressed batch would unpack to more than 32 MiB and was not unpacked; let the "
-    "producers send smaller ones",
-    "record_too_large": f"their value is larger than {MOST_BYTES:,} bytes, the limit where {{source}}.key is set; let "
-    "the producers write smaller events, or key by user",
+    "record_too_large": f"they take more than {MAX_RECORD_BYTES >> 20} MiB or, where {{source}}.key is set, their "
+    f"value takes more than {MOST_BYTES:,} bytes; let the producers write smaller events",
+    "bad_header": "the name of one of their headers is not UTF-8; let the producers write names in UTF-8",
+    "damaged_record": "their bytes are not a record of Kafka; check the client that the producers use",
+    "damaged_batch": "their bytes are damaged, on the broker's disk or on the way; check its disks "
+    "(kafka-dump-log.sh). Each stands for a batch, at the offset of its last record",
+    "unsupported_format": "they are in a format of Kafka before 0.11 or in an unknown compression; let the producers "
+    "use a current client with gzip, snappy, lz4 or zstd, or none",
     "key_mismatch": "their key differs from field {user!r}; let the producers key by that field, or correct "
     "{source}.user",
     "malformed_json": "their value is not JSON; let the producers write one JSON object per record",

@@ -79,7 +79,8 @@ async def read_sample(
     if not any(ends.values()):
         return Sample(found, is_cut_short=False)
     each, room = -(-records // source.partitions), SAMPLE_BYTES
-    following = cast("AsyncGenerator[Any]", client.follow([source.topic], until_end=True, last=each))
+    newest_of_each = client.follow([source.topic], until_end=True, last=each, foreign=True)
+    following = cast("AsyncGenerator[Any]", newest_of_each)
     is_whole = False
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s), aclosing(following) as newest:
