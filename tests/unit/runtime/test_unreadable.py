@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 from aiokafka import TopicPartition
 
-from stream_dp.errors import ConfigError, StateError
+from stream_dp.client.from_kafka import KafkaSource
+from stream_dp.client.sources import Patience
+from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.runtime.kafka import record_batches
 from stream_dp.runtime.kafka.client import Client, TopicState
 from stream_dp.runtime.kafka.list_topics import ListTopic
@@ -47,7 +49,7 @@ class _Consumed(NamedTuple):
 class _Client:
     """A broker with one list topic."""
 
-    async def ends(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def stable_ends(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(places, 8)
 
     async def follow(self, topics: Sequence[str], **options: Any) -> Any:
@@ -66,3 +68,16 @@ async def test_damaged_list_topic_is_named() -> None:
 def test_reasons_are_those_of_the_reader() -> None:
     names = ("TOO_LARGE", "BAD_HEADER", "DAMAGED_RECORD", "DAMAGED_BATCH", "UNSUPPORTED")
     assert {getattr(record_batches, name) for name in names} == UNREADABLE_REASONS
+
+
+async def test_release_client_names_a_topic_that_cannot_be_read() -> None:
+    """Programs read releases with aiokafka as it is, which lets through whatever its parsers raise."""
+
+    class Consumer:
+        async def getmany(self, *_places: TopicPartition, **_options: Any) -> Any:
+            return b"\xff".decode()
+
+    source = KafkaSource("broker:9092", "app.releases", "view", "public", {}, Patience(None))
+    consumer: Any = Consumer()
+    with pytest.raises(BrokerError, match="holds a record that cannot be read"):
+        await source._fetched(consumer, PLACE)
