@@ -19,6 +19,7 @@ from pydantic import PlainValidator
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.kinds.fields import Section, Text, Topic, check_topic
 from stream_dp.select.candidates import Unseen
+from stream_dp.text_files import read_fault, read_text
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_KEYS = 1_000_000
@@ -324,12 +325,10 @@ def check_keys(keys: Sequence[str], path: str, fewest: int = 1) -> None:
 
 def _lines(file: Path, path: str) -> list[str]:
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-        return [line for line in (line.removesuffix("\r") for line in lines) if line]
-    except OSError as error:
-        raise ConfigError([Fault(path, f"cannot be read: {error.strerror}")]) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError([Fault(path, f"is not text in UTF-8: {error.reason} at byte {error.start}")]) from None
+        lines = read_text(file).split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(read_fault(error), path) from None
+    return [line for line in (line.removesuffix("\r") for line in lines) if line]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, datetime, tzinfo
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
 from stream_dp.kinds.noise_levels import GAUSSIAN, LAPLACE, TRUNCATED
-from stream_dp.operations.events_file import FORMS, Row, json_row
+from stream_dp.operations.event_tables import BadRow, Row, json_row
+from stream_dp.operations.events_file import FORMS
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
@@ -35,6 +37,7 @@ from stream_dp.windows.durations import (
     parse_time,
 )
 from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.local_times import DEFAULT_ZONE, has_offset, read_zone, text_ms
 from stream_dp.windows.shapes.shape import Settings
 
 SAMPLED_ROWS = 2000
@@ -58,6 +61,7 @@ class Guess:
         item: column of what is counted.
         time: column of the time; empty where none looks like one.
         times: by column that looks like a time, its form, and the earliest and the latest time in ms.
+        local: columns with times that have no offset from UTC.
     """
 
     columns: Sequence[str]
@@ -65,6 +69,7 @@ class Guess:
     item: str
     time: str
     times: Mapping[str, tuple[TimeUnit, int, int]]
+    local: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class Answers:
         item: field that is counted.
         time: field of the time; empty: the record's own.
         time_unit: form of the time.
+        zone: time zone of times without an offset from UTC.
         population: who is protected, in words.
         window: length of a window.
         period: for how long the promise is.
@@ -100,6 +106,7 @@ class Answers:
     item: str = ""
     time: str = ""
     time_unit: TimeUnit = "ms"
+    zone: str = DEFAULT_ZONE
     population: str = ""
     window: str = ""
     period: str = ""
@@ -112,33 +119,38 @@ class Answers:
     last_ms: int | None = None
 
 
-def guess(rows: Iterable[Row | None]) -> Guess:
+def guess(rows: Iterable[Row | BadRow], zone: str = DEFAULT_ZONE) -> Guess:
     """Guess the columns of events by their names and values.
+
+    Args:
+        rows: of the events.
+        zone: time zone of times without an offset from UTC.
 
     Raises:
         ConfigError: no two columns have texts or numbers.
     """
     values: dict[str, list[Any]] = {}
     for row in rows:
-        for name, value in (row or {}).items():
+        for name, value in {} if isinstance(row, BadRow) else row.items():
             if not isinstance(value, dict | list):
                 values.setdefault(name, []).append(value)
     if len(values) < 2:
         raise ConfigError(
             f"events need a user and an item, and there is {', '.join(map(repr, values)) or 'no row with a field'}. "
-            "A CSV has commas between its columns and names them in its first line; JSON lines have an object a line, "
-            "with texts or numbers in it"
+            "A CSV has commas, semicolons, tabs or | between its columns and names them in its first line; JSON lines "
+            "have an object a line, with texts or numbers in it"
         )
-    times = {name: found for name, some in values.items() if (found := _times(some)) is not None}
+    times = {name: found for name, some in values.items() if (found := _times(some, read_zone(zone)))}
     time = _named(times, _TIMES) or next(iter(times), "")
     rest = [name for name in values if name != time]
     user = _named(rest, _USERS) or max(rest, key=lambda name: len({*map(str, values[name])}))
     others = [name for name in rest if name != user]
     texts = [name for name in others if any(isinstance(one, str) and not _is_number(one) for one in values[name])]
-    return Guess([*values], user, next(iter(texts or others), ""), time, times)
+    local = [name for name, found in times.items() if found[0] == "iso" and any(map(_is_local, values[name]))]
+    return Guess([*values], user, next(iter(texts or others), ""), time, times, local)
 
 
-async def topic_rows(client: Client, topic: str) -> tuple[list[Row | None], int]:
+async def topic_rows(client: Client, topic: str) -> tuple[list[Row | BadRow], int]:
     """Return the newest records of a topic as rows, and the number of its partitions.
 
     Raises:
@@ -171,21 +183,41 @@ def _is_number(value: object) -> bool:
     return str(value).removeprefix("-").replace(".", "", 1).isdecimal()
 
 
-_READ: Mapping[TimeUnit, Callable[[Any], int]] = {
-    "iso": lambda value: parse_time(value if "T" in value else f"{value}T00:00:00Z"),
-    "s": lambda value: int(value) * 1000,
-    "ms": int,
+def _is_local(value: object) -> bool:
+    """Return True if a time has no offset from UTC."""
+    if isinstance(value, datetime):
+        return value.tzinfo is None
+    return isinstance(value, date) or not has_offset(str(value))
+
+
+def _iso_ms(value: object, zone: tzinfo) -> int:
+    """Return the time of a text, or of a cell that is a time.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(value, date):
+        return text_ms(value.isoformat(), zone)
+    if isinstance(value, str):
+        return text_ms(value, zone)
+    raise ValueError("no time")
+
+
+_READ: Mapping[TimeUnit, Callable[[Any, tzinfo], int]] = {
+    "iso": _iso_ms,
+    "s": lambda value, _: int(value) * 1000,
+    "ms": lambda value, _: int(value),
 }
 _PLAUSIBLE_MS = range(parse_time("1990-01-01T00:00:00Z"), parse_time("2100-01-01T00:00:00Z"))
 
 
-def _times(values: Sequence[Any]) -> tuple[TimeUnit, int, int] | None:
+def _times(values: Sequence[Any], zone: tzinfo) -> tuple[TimeUnit, int, int] | None:
     """Return the form of times that all values have, and the earliest and the latest; None if they are no times."""
     if any(isinstance(one, bool | float) for one in values):
         return None
     for unit in FORMS:
         with suppress(ValueError, TypeError):
-            moments = [_READ[unit](one) for one in values]
+            moments = [_READ[unit](one, zone) for one in values]
             if min(moments) in _PLAUSIBLE_MS and max(moments) in _PLAUSIBLE_MS:
                 return unit, min(moments), max(moments)
     return None
@@ -317,7 +349,8 @@ def _text(
     a, quote = answers, json.dumps
     item, population = (" ".join(one.split()) for one in (a.item, a.population))  # in comments
     user = f", user: {quote(a.user)}" if a.user else ""
-    time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}}}" if a.time else ""
+    zone = "" if a.zone == DEFAULT_ZONE else f", zone: {a.zone}"
+    time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}{zone}}}" if a.time else ""
     start = "" if a.first_ms is None else f", start: {format_time(_start(a, a.first_ms))}"
     monday = f", start: {format_time(_MONDAY_MS)}" if isinstance(_length(a.window), CalendarUnit) else ""
     period_start = "" if isinstance(_length(a.period), CalendarUnit) else (start or monday).replace(", ", "\n    ")

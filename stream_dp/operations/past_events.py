@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.operations.events_file import Events, FileSurvey, open_table
+from stream_dp.operations.event_tables import open_table
+from stream_dp.operations.events_file import Events, FileSurvey
 from stream_dp.operations.feed import FeedOptions, columns_of, last_watermark, source_named
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.events import Decoded
@@ -40,6 +41,7 @@ def open_past_events(
     options: FeedOptions,
     source: str | None = None,
     take: Callable[[Decoded], None] | None = None,
+    report: Callable[[FileSurvey, Sequence[ViewPlan]], None] = lambda *_: None,
 ) -> PastEvents:
     """Read and check all rows of a history.
 
@@ -49,9 +51,10 @@ def open_past_events(
         options: how to read it.
         source: name of its source; None if there is only one.
         take: called with the events of each chunk, which are read once only.
+        report: called with the survey of the rows and the views before the rows are judged.
 
     Raises:
-        ConfigError: no such source, a column is missing, or rows are no events.
+        ConfigError: no such source, a column is missing, or rows are invalid.
         TableError: the file cannot be read.
     """
     fed = source_named([*plan.views.values()], source)
@@ -60,9 +63,12 @@ def open_past_events(
     columns = columns_of(fed, views, file, table, options)
     events = Events(table, fed, views, columns)
     survey = events.survey(wall_clock_ms(), take)
+    if survey.first_ms is not None:
+        views = [_begun(view, survey.first_ms) for view in views]
+    report(survey, views)
     until_ms = last_watermark(file, survey, columns, views, options)
     first_ms = until_ms if survey.first_ms is None else survey.first_ms
-    return PastEvents(fed, [_begun(view, first_ms) for view in views], events, survey, first_ms, until_ms)
+    return PastEvents(fed, views, events, survey, first_ms, until_ms)
 
 
 def _begun(view: ViewPlan, first_ms: int) -> ViewPlan:

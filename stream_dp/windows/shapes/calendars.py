@@ -226,6 +226,32 @@ def _zones() -> frozenset[str]:
     return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split())
 
 
+@cache
+def zone_digest(name: str) -> str:
+    """Return a hash of every change of a zone's clocks from `FIRST_YEAR` to `END_YEAR`, and how far ahead they are."""
+    rules = zone_rules(name)
+
+    def ahead(second: int) -> int:
+        return _seconds((EPOCH + timedelta(seconds=second)).astimezone(rules))
+
+    end = (date(END_YEAR, 1, 1).toordinal() - _EPOCH) * 86_400
+    offset = ahead(0)
+    changes = [(0, offset)]
+    for begin in range(0, end, 7 * 86_400):
+        before, behind = begin, begin + 7 * 86_400
+        if ahead(behind) == offset:
+            continue
+        while behind - before > 1:
+            middle = (before + behind) // 2
+            if ahead(middle) == offset:
+                before = middle
+            else:
+                behind = middle
+        offset = ahead(behind)
+        changes.append((behind, offset))
+    return blake2b(repr(changes).encode(), digest_size=_DIGEST_BYTES, person=b"stream-dp zone").hexdigest()
+
+
 def zone_rules(name: str) -> ZoneInfo:
     """Return the rules of a time zone, from the package that is pinned, whatever the machine has."""
     with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:

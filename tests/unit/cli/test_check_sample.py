@@ -105,7 +105,7 @@ def test_faults_are_warnings_with_numbers_and_remedies(file: Path, log: MemoryLo
             "field 'page' (views.site-pages.item) is a list; set views.site-pages.items: page",
         ),
         ({"page": {"id": 7}}, "field 'page' (views.site-pages.item) is an object, not a text or a whole number"),
-        ({"at": 1.5}, "field 'at' (sources.visits.time.field) is a number with a fraction, not a whole number"),
+        ({"at": 1.5}, "field 'at' (sources.visits.time.field) is a number with a decimal point, not a whole number"),
         ({"user": "cellar-door"}, "their key differs from field 'user'"),
     ],
 )

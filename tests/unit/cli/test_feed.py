@@ -16,7 +16,7 @@ from faust.types import TP
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record, next_record
 from stream_dp.errors import BrokerError
-from stream_dp.operations import events_file as tables
+from stream_dp.operations import event_tables as tables
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.factory import SourceRecords
@@ -330,12 +330,19 @@ eve,home,1356998400008
 
 ,cart,1356998400009
 """
+
+
+def told(out: str) -> list[str]:
+    """The first lines without the remedies."""
+    return [":".join(line.split(":")[:2]) for line in out.splitlines()]
+
+
 TOLD = [
     "7 rows: 2 events",
-    "2 no events (null_key): row 2, 7",
-    "1 no events (missing_field): row 3",
-    "1 no events (wrong_type): row 4",
-    "1 no events (bad_row): row 5",
+    "2 invalid rows (null_key): row 2, 7",
+    "1 invalid row (missing_field): row 3",
+    "1 invalid row (wrong_type): row 4",
+    "1 invalid row (bad_row): row 5",
 ]
 
 
@@ -348,8 +355,8 @@ def test_rows_that_are_no_events_are_told_by_reason_and_number_before_anything_i
     said = call("feed", file, "--from", rows)
 
     assert said.code == 2
-    assert said.out.splitlines()[: len(TOLD)] == TOLD
-    assert "bad.csv: 5 rows are no events. Add --skip-bad to skip them" in said.err
+    assert told(said.out)[: len(TOLD)] == TOLD
+    assert "bad.csv: 5 invalid rows. Add --skip-bad to skip them" in said.err
     assert not log.partitions
     for content in ("yesterday", "bob", "cart", "1356998400006"):
         assert content not in said.out + said.err
@@ -377,13 +384,13 @@ def test_json_lines_are_judged_as_workers_judge_them(call: Call, log: MemoryLog,
     said = call("feed", application(tmp_path), "--from", tmp_path / "events.jsonl", "--skip-bad")
 
     assert said.code == 0, said.err
-    assert set(said.out.splitlines()[1:8]) >= {
-        "2 no events (bad_row): row 3, 4",
-        "1 no events (null_key): row 5",
-        "3 no events (wrong_type): row 6, 7, 9",
-        "1 no events (missing_field): row 8",
-        "1 no events (item_too_long): row 10",
-        "1 no events (bad_key): row 11",
+    assert set(told(said.out)[1:8]) >= {
+        "2 invalid rows (bad_row): row 3, 4",
+        "3 invalid rows (wrong_type): row 5, 7, 9",
+        "1 invalid row (not_whole): row 6",
+        "1 invalid row (missing_field): row 8",
+        "1 invalid row (item_too_long): row 10",
+        "1 invalid row (bad_key): row 11",
     }
     assert {record.key for _, record in records(log)} == {b"ann", b"7"}
 
@@ -391,7 +398,7 @@ def test_json_lines_are_judged_as_workers_judge_them(call: Call, log: MemoryLog,
 def test_of_many_rows_of_a_reason_the_first_are_named(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("user,page,at\n" + ",home,1\n" * 2000, encoding="utf-8")
     said = call("feed", application(tmp_path), "--from", tmp_path / "bad.csv", "--skip-bad")
-    assert "2,000 no events (null_key): row 1, 2, 3, 4, 5, ..." in said.out
+    assert "2,000 invalid rows (null_key): row 1, 2, 3, 4, 5, ...: the user is missing" in said.out
     assert said.code == 2
     assert "bad.csv: the file has no event" in said.err
 
@@ -528,13 +535,23 @@ def test_a_failure_says_what_stands_in_the_topic_and_how_to_go_on(
 @pytest.mark.parametrize(
     ("name", "content", "code", "said"),
     [
-        ("events.txt", b"", 2, "the name must end with .csv, .jsonl, .ndjson, .parquet"),
+        ("events.txt", b"", 2, "the name must end with .csv, .tsv, .jsonl, .ndjson, .parquet"),
         ("events.csv", b"", 1, "the file is empty. The first line must name the columns"),
         ("events.csv", b"user,site,at\n", 2, "it has no column 'page'; known: at, site, user"),
         ("events.csv", b"user,page,att\n", 2, "it has no column 'at'; did you mean 'att'?"),
         ("events.csv", b"user,page,at,page\n", 1, "duplicate names in the heading: 'page'"),
-        ("events.csv", b"user,page,at\nann,\xff,1\n", 1, "cannot be read: it is not text in UTF-8 (byte "),
-        ("events.csv", b'user,page,at\nann,"home,1\n', 1, "cannot be read: unexpected end of data"),
+        (
+            "events.csv",
+            b"user,page,at\nann,\xff,1\n",
+            1,
+            "is not UTF-8 text: invalid start byte at byte 17. Save",
+        ),
+        (
+            "events.csv",
+            b'user,page,at\n\nbob,"x\ny",1\nann,"home,1\n',
+            1,
+            "row 2, which begins in line 5: a quote is not",
+        ),
         ("events.csv", b"user,page,at\n", 2, "the file has no event"),
     ],
 )

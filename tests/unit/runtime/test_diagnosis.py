@@ -101,7 +101,7 @@ def test_fields_are_looked_for_along_a_path_and_those_beside_it_are_named() -> N
         (None, "null"),
         (True, "true or false"),
         (7, "a whole number"),
-        (0.5, "a number with a fraction"),
+        (0.5, "a number with a decimal point"),
         ("x", "a text"),
         ([1], "a list"),
         ({"a": 1}, "an object"),
