@@ -51,7 +51,7 @@ ROW_REMEDIES: Mapping[str, str] = MappingProxyType(
         "malformed_json": "a text is not valid Unicode, or a number is too long. Correct it",
     }
 )
-"""What is wrong with a row that is not an event, and what to do, by reason; a `bad_row` has a cause of its own."""
+"""Explanation and remedy of a row that is not an event, by reason; a `bad_row` has a cause of its own."""
 FIRST_ROWS = 5
 """Rows that are named for each reason."""
 FORMS: Sequence[TimeUnit] = ("iso", "s", "ms")

@@ -77,7 +77,7 @@ _SLIPS = (
     (re.compile(r",\s*[}\]]"), "a trailing comma: remove it"),
     (re.compile(r"[{,]\s*[A-Za-z_$][\w$]*\s*:"), "names without quotes: write them in double quotes"),
 )
-"""What people take for JSON, looked for outside quoted text."""
+"""Slips of people who write JSON by hand, looked for outside quoted text."""
 
 
 def json_slip(value: bytes) -> str:
