@@ -17,6 +17,7 @@ from typing import Annotated, Self, TypedDict
 from pydantic import PlainValidator
 
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.exact.rationals import Inexact
 from stream_dp.kinds.fields import Section, Text, Topic, check_topic
 from stream_dp.select.candidates import Unseen
 from stream_dp.text_files import read_fault, read_text
@@ -224,12 +225,30 @@ def _settings(value: object) -> ListSettings:
             if isinstance(keep, bool) or not isinstance(keep, int) or not 1 <= keep <= MOST_KEEP:
                 raise ValueError(f"keep is a number of windows from 1 to {MOST_KEEP}")
             return ReleaseSettings(view, audience, keep)
-        case [*keys] if keys and all(isinstance(key, str) and key for key in keys):
-            return [str(key) for key in keys]
+        case [*keys] if keys:
+            return _written_keys(keys)
     raise ValueError(
         'write a list of keys, {file: "keys.txt"}, {topic: name}, {numbers: {from: 1, to: 9}} or '
         "{from: VIEW, audience: NAME, keep: 4}"
     )
+
+
+def _written_keys(keys: Sequence[object]) -> list[str]:
+    """Return the keys of a list in the configuration.
+
+    Raises:
+        ValueError: a key is not text. Numbers are not converted, because YAML drops their leading zeros.
+    """
+    for number, key in enumerate(keys, start=1):
+        if isinstance(key, str) and key:
+            continue
+        if isinstance(key, bool | int | Inexact):
+            written = str(key).lower() if isinstance(key, bool) else getattr(key, "text", str(key))
+            raise ValueError(
+                f'key {number} is {written}, and a key is text: quote it as it is in events, as "{written}"'
+            )
+        raise ValueError(f"key {number} is empty or not text; quote it")
+    return [str(key) for key in keys]
 
 
 ListField = Annotated[ListSettings, PlainValidator(_settings)]
