@@ -48,7 +48,7 @@ async def port() -> AsyncIterator[int]:
 
 
 @pytest.fixture
-def advertise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+async def advertise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let every broker advertise some addresses; a name that ends with .invalid cannot be resolved."""
 
     def advertise(*addresses: tuple[str, int]) -> None:
@@ -62,7 +62,7 @@ def advertise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(refusals, "create_conn", create_conn)
 
-    loop = asyncio.get_event_loop_policy().get_event_loop()
+    loop = asyncio.get_running_loop()
     resolve = loop.getaddrinfo
 
     async def getaddrinfo(host: str, *rest: Any, **options: Any) -> Any:
