@@ -40,7 +40,7 @@ def guarded_output() -> Iterator[None]:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # Python sets it so where the shell has closed it (`>&-`)
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open as long as the process
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
     standard = sys.stdout

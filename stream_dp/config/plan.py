@@ -40,7 +40,7 @@ class WindowPlan:
         clock: "wall" closes windows by the clock of the machine, "event" by the watermark records of the source. No
             event moves a clock: it would make other users' events late.
         max_ahead_ms: an event further ahead of the tick behind it than this is refused.
-        idle_ms: after this long without a watermark, a partition's event clock goes on with the wall clock.
+        idle_ms: after this long without a watermark, a partition's event clock advances as fast as the wall clock.
         retention_ms: how long after its end a sealed window can still be sharpened.
     """
 

@@ -358,9 +358,9 @@ def _unmarked(views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
             where = "no partition has" if len(bare) == len(trial.sample.records) else "some partitions do not have"
             yield Finding(
                 path=f"views.{view.name}.window.clock",
-                message=f"{where} a watermark among the newest records; without one, windows close "
-                f"{format_duration(view.window.idle_ms)} (window.idle) after the wall clock at the earliest: write "
-                "watermarks to every partition, or set clock: wall",
+                message=f"{where} a watermark among the newest records; after "
+                f"{format_duration(view.window.idle_ms)} (window.idle) without one, the time of a partition advances "
+                "only as fast as the wall clock: write watermarks to every partition, or set clock: wall",
             )
 
 
