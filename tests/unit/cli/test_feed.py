@@ -597,7 +597,11 @@ def test_every_command_names_the_same_rows_and_reasons(
 ) -> None:
     file, rows = application(tmp_path), tmp_path / "bad.csv"
     rows.write_text(BAD, encoding="utf-8")
-    given = {"feed": ["--from", rows], "replay": [rows], "plan": ["--view", "pages", "--events", rows]}
+    given: dict[str, list[str | Path]] = {
+        "feed": ["--from", rows],
+        "replay": [rows],
+        "plan": ["--view", "pages", "--events", rows],
+    }
     said = call(command, file, *given[command])
     assert said.code == 2
     lines = (said.out + said.err).splitlines()

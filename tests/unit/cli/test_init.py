@@ -108,6 +108,27 @@ def test_columns_are_guessed_by_their_names_and_values(rows: list[Row | BadRow],
     assert (one.user, one.item, one.time, one.times.get(one.time, ("ms",))[0]) == found
 
 
+def test_times_without_offset_are_in_the_zone_that_is_named(orders: Path, call: Call) -> None:
+    """The zone is written into the file, so workers and `feed` read the times alike; the first day is local, too."""
+    orders.write_text(orders.read_text().replace("12:00:00Z", "00:30:00"), encoding="utf-8")
+    common = ("init", orders.name, "--yes", "--epsilon", "20", "--window", "1d", "--period", "4w")
+    said = call(*common, "--name", "utc")
+    assert "Times in column 'at' have no offset, so they are in UTC. For another time zone, add --zone." in said.out
+    said = call(*common, "--name", "berlin", "--zone", "Europe/Berlin")
+    assert said.code == 0, said.err
+    assert "no offset" not in said.out
+    utc, berlin = (load_plan(orders.with_name(f"{name}.yaml"), {}).views["counts"] for name in ("utc", "berlin"))
+    assert (utc.source.time_zone, berlin.source.time_zone) == ("UTC", "Europe/Berlin")
+    assert (utc.window.first_ms or 0) - (berlin.window.first_ms or 0) == DAY_MS, "2023-12-31T23:30 in UTC"
+    said = call(*common, "--name", "other", "--zone", "Europe/Atlantis")
+    assert (said.code, "no time zone has this name" in said.err) == (2, True)
+
+
+def test_zone_of_times_with_offset_is_left_out(orders: Path, call: Call) -> None:
+    assert call("init", orders.name, "--yes", "--epsilon", "20", "--zone", "Europe/Berlin").code == 0
+    assert load_plan(orders.with_name("web-orders.yaml"), {}).views["counts"].source.time_zone == "UTC"
+
+
 def answers(**changes: object) -> Answers:
     usual = {
         **{"name": "shop", "broker": "127.0.0.1:9092", "topic": "orders", "partitions": 2, "population": "users: all"},
