@@ -7,7 +7,7 @@ from importlib import import_module
 
 import click
 
-from stream_dp.cli.streams import guarded_output
+from stream_dp.cli.output import guarded_output
 from stream_dp.errors import StreamDPError, exit_code
 from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__

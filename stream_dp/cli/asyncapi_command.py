@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stream_dp.cli.command_line import FILE, print_json
-from stream_dp.cli.streams import write_data
+from stream_dp.cli.output import write_data
 from stream_dp.config.planner import load_plan
 from stream_dp.config.yaml_data import write_yaml
 from stream_dp.operations.asyncapi import asyncapi as document_of

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from stream_dp.cli.streams import write_data
+from stream_dp.cli.output import write_data
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError

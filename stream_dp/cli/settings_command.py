@@ -15,7 +15,7 @@ from rich.console import Console
 from stream_dp.accounting import Cost
 from stream_dp.cli.command_line import FILE, MOMENT, command_line, print_faults, print_json, run
 from stream_dp.cli.display import many, table
-from stream_dp.cli.streams import write_data
+from stream_dp.cli.output import write_data
 from stream_dp.config.differences import Setting, differences
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan

@@ -31,7 +31,7 @@ from stream_dp.cli.display import (
     printable,
     rest,
 )
-from stream_dp.cli.streams import write_data
+from stream_dp.cli.output import write_data
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError
 from stream_dp.operations import check_topic, named

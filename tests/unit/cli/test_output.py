@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stream_dp.cli import _COMMANDS, main
-from stream_dp.cli.streams import CLOSED
+from stream_dp.cli.output import CLOSED
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.config.yaml_data import parse_yaml
