@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from aiokafka import errors
@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StreamDPError
 from stream_dp.runtime.kafka.cluster import Cluster
 
 PROBE_SECONDS = 5.0
@@ -285,17 +285,28 @@ async def patiently(ask: Callable[[], Awaitable[T]], explain: Callable[[], Await
 
     Args:
         ask: the query.
-        explain: returns why there is no answer, for the log, which says so once; None: nothing is logged.
+        explain: returns why there is no answer; the log says it once if the answer takes longer than is usual.
     """
-    while True:
-        try:
-            return await ask()
-        except OutageError as error:
-            if explain is not None:
-                why = await explain()
-                log.warning("%s%s", error, f": {why}" if why else "")
-                explain = None
-        await asyncio.sleep(RETRY_SECONDS)
+    explaining = None if explain is None else asyncio.create_task(_explain_later(explain))
+    try:
+        while True:
+            with suppress(OutageError):
+                return await ask()
+            await asyncio.sleep(RETRY_SECONDS)
+    finally:
+        if explaining is not None:
+            explaining.cancel()
+
+
+async def _explain_later(explain: Callable[[], Awaitable[str]]) -> None:
+    """Log why the broker does not answer, unless it does in the meantime.
+
+    A query may wait for ever: the producer of aiokafka 0.14 looks for its coordinator again and again.
+    """
+    await asyncio.sleep(NOTICED_SECONDS)
+    with suppress(StreamDPError):  # what is wrong with certificates is the error of the query
+        if why := await explain():
+            log.warning("%s", why)
 
 
 class Outage:
