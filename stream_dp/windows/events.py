@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from functools import partial
 from itertools import chain, combinations, repeat
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, cast
@@ -481,13 +480,15 @@ def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[li
         return lambda _events, timestamps: timestamps
     get, iso = attrgetter(places[names_of(form.time)]), form.unit == "iso"
     factor = 1000 if form.unit == "s" else 1
-    read_iso = partial(iso_ms, zone=read_zone(form.zone))
+    zone = read_zone(form.zone)
 
     def read(events: list[Any], _timestamps: list[int]) -> list[int]:
         values = list(map(get, events))
         if set(map(type, values)) != {str if iso else int}:
             raise RefusedError("wrong_type")
-        return list(map(read_iso, values)) if iso else values if factor == 1 else [value * factor for value in values]
+        if iso:
+            return list(map(iso_ms, values, repeat(zone)))
+        return values if factor == 1 else [value * factor for value in values]
 
     return read
 

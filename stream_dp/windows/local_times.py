@@ -37,7 +37,10 @@ def text_ms(text: str, zone: tzinfo = UTC) -> int:
     Raises:
         ValueError: it is no such text.
     """
-    return epoch_ms(in_zone(datetime.fromisoformat(text), zone))
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:  # `in_zone` and `epoch_ms` written out: two calls less for every event
+        time = time.replace(tzinfo=zone)
+    return (time - EPOCH) // MILLISECOND
 
 
 def local_ms(clock_ms: int, zone: tzinfo) -> int | None:
