@@ -28,13 +28,15 @@ from stream_dp.operations.settings import read_differing
 from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.runtime.capacity import Computing, Rate
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
+from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS, StoppedBy
 from stream_dp.runtime.sources.survey import SourceSurvey
 
 FAULTY, WARNED = 2, 3
 DIGITS = 4
 WEAK_EPSILON = 10
 """A promise above this is called weak."""
+STOPPED: Mapping[StoppedBy, str] = {"": "", "time": " (stopped after {limit})", "size": " (stopped at {limit})"}
+"""End of the first line about a sample, by the limit that was reached."""
 NO_RECORD = "The topic has no record to sample."
 WORDS = {"view", "audience", "audiences", "level", "made", "keys\nseen", "budget\nlasts"}
 """Headings of columns without numbers."""
@@ -339,9 +341,7 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
     if not sample.records:
         why = f"No record could be read within {sample.limit}." if sample.stopped_by else NO_RECORD
         return Group(title, indented(Text(why)))
-    stopped = {"": "", "time": f" (stopped after {sample.limit})", "size": f" (stopped at {sample.limit})"}[
-        sample.stopped_by
-    ]
+    stopped = STOPPED[sample.stopped_by].format(limit=sample.limit)
     lines = [
         f"The newest {sample.records:,} records, {sample.watermarks:,} of them watermarks{stopped}.",
         *(f"{words[0].upper()}{words[1:]}." for words in sample.clocks),

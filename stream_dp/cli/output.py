@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -22,6 +22,12 @@ CLOSED = 1
 def write_data(text: str, *, nl: bool = True) -> None:
     """Print JSON or YAML for machines: in UTF-8 whatever the terminal takes, because escapes would change YAML."""
     click.echo(text.encode("utf-8", "backslashreplace"), nl=nl)
+
+
+def announce(line: str) -> None:
+    """Print a line of a program that goes on, whether or not somebody reads it."""
+    with suppress(BrokenPipeError):
+        click.echo(line)
 
 
 def replace_characters(error: UnicodeError) -> tuple[str, int]:

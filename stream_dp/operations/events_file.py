@@ -259,6 +259,10 @@ class Events:
 
     def _form_of(self, cell: object, now_ms: int) -> str:
         """Return the form in which a cell is a time of the last years; empty if there is none, or it is a time."""
+        try:
+            cell = _whole(cell)
+        except RefusedError:
+            return ""
         if isinstance(cell, date):
             return ""
         for form in FORMS:

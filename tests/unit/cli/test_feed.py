@@ -559,6 +559,13 @@ def test_whole_floats_are_whole_numbers(call: Call, log: MemoryLog, tmp_path: Pa
     assert events(log) == [{"page": 8, "user": "7", "at": START_MS}]
 
 
+def test_whole_floats_in_another_unit_are_told(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    row = {"user": "ann", "page": "home", "at": START_MS / 1000}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "rows.jsonl")
+    assert "in 1 of 1 rows it looks like s. Nothing was written" in said.err
+
+
 def test_decimals_of_parquet_are_whole_numbers_too(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = [{"user": Decimal(one), "page": "home", "at": START_MS} for one in ("7.00", "7.25")]

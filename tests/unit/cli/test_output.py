@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stream_dp.cli import _COMMANDS, main
-from stream_dp.cli.output import CLOSED
+from stream_dp.cli.output import CLOSED, announce, guarded_output
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.config.yaml_data import parse_yaml
@@ -101,6 +101,16 @@ def test_closed_pipe_ends_every_command_in_silence(
             code = run(words, out, monkeypatch)
         said = capfd.readouterr()
         assert (code in range(4), "Traceback" in said.err) == (True, False), (words, said.err)
+
+
+def test_program_goes_on_without_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with guarded_output(), os.fdopen(write_end, "w", encoding="utf-8", closefd=False) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        announce("it listens")
+        announce("nobody may read yet")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), write_end)
 
 
 def test_process_without_a_reader_leaves_no_word(visits_file: Path) -> None:
