@@ -186,7 +186,7 @@ class Events:
             found.events += len(events)
             for number, reason in refused:
                 row = rows[number]
-                found.refuse(number, reason, row.cause if isinstance(row, BadRow) else ROW_REMEDIES[reason])
+                found.refuse(number, reason, row.cause if isinstance(row, BadRow) else ROW_REMEDIES.get(reason, reason))
             if times := decoded.times:
                 before = times[0] if found.last_ms is None else found.last_ms
                 found.ordered = found.ordered and [before, *times] == sorted([before, *times])

@@ -122,12 +122,14 @@ async def _advertised_failure(cluster: Cluster, host: str, port: int) -> str:
         return ""
     advertised = [(str(broker[1]), int(broker[2])) for broker in answer.brokers]
     failures = await asyncio.gather(*(_connection_failure(*address) for address in advertised))
+    remedy = "In the settings of the broker, set advertised.listeners to an address that clients can reach"
+    if not all(failures):  # others are reached by what they advertise
+        remedy = "That broker is down, or its advertised.listeners is not an address that clients can reach"
     for (other, other_port), failure in zip(advertised, failures, strict=True):
         if failure:
             return (
                 f"the broker at {host}:{port} answers, but it advertises {other}:{other_port}, and this machine "
-                f"{failure}. In the settings of the broker, set advertised.listeners to an address that clients can "
-                "reach"
+                f"{failure}. {remedy}"
             )
     return ""
 

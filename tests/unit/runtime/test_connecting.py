@@ -99,6 +99,12 @@ async def test_advertised_address_that_fails_is_named(port: int, advertise: Call
             assert "advertised.listeners" in words
 
 
+async def test_one_of_several_brokers_may_be_down(port: int, advertise: Callable[..., None]) -> None:
+    advertise(("127.0.0.1", port), ("kafka-2.invalid", 9092))
+    words = await explain_silence(cluster(f"127.0.0.1:{port}"))
+    assert "it advertises kafka-2.invalid:9092, and this machine cannot resolve that name. That broker is down" in words
+
+
 async def test_cluster_that_can_be_reached_has_no_explanation(port: int, advertise: Callable[..., None]) -> None:
     advertise(("127.0.0.1", port))
     assert await explain_silence(cluster(f"127.0.0.1:{port}")) == ""
