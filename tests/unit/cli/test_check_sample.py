@@ -187,7 +187,7 @@ def test_sample_says_whether_size_or_time_stopped_it(
 
     async def silent(*_: object, **__: object) -> AsyncIterator[object]:
         await asyncio.Event().wait()
-        yield
+        yield None
 
     monkeypatch.setattr(MemoryClient, "follow", silent)
     monkeypatch.setattr("stream_dp.operations.check.survey", partial(survey, within_s=0.01))
