@@ -10,7 +10,10 @@
 #   make nightly                           everything that `make test` leaves out: every case on Kafka, chaos, soak
 #   make docs                              the documentation as a site, in build/site
 #   make package                           the wheel and stock Kafka clients, in .venv-wheel and .venv-stock
-#   make pythons                           `make quick` under every Python of PYTHONS, each in an environment of its own
+#   make pythons                           `make quick` under every Python of PYTHONS that is installed, each in an
+#                                          environment of its own
+#   make kafkas                            the ordinary tests on a local Kafka of every version of KAFKAS
+#   make containers                        builds the image of deploy/Dockerfile and runs it by podman, as root
 #   make PYTHON=/path/to/python3.12 test   another interpreter, when .venv is made
 
 SHELL := /bin/sh
@@ -19,7 +22,9 @@ MAKEFLAGS += --no-print-directory
 .SUFFIXES:
 
 PYTHON ?= python3
-PYTHONS ?= python3.11 python3.12 python3.13
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+QUICK ?= tests/unit tests/kinds tests/pipeline
+KAFKAS ?= 3.4.1 3.9.1 4.3.0
 DEMO_ARGS ?=
 TEST_ARGS ?=
 PAPER ?= all
@@ -37,7 +42,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := -c constraints.txt
 
-.PHONY: help demo test quick slow nightly reproduce docs package pythons lint lint-ruff lint-format lint-mypy lint-imports clean
+.PHONY: help demo test quick slow nightly reproduce docs package pythons kafkas containers lint lint-ruff lint-format lint-mypy lint-imports clean
 
 help:
 	@echo "make demo       install, start a broker, replay a year of flights, watch three audiences  (DEMO_ARGS="--open --keep-running")"
@@ -50,9 +55,11 @@ help:
 	@echo "make docs       the documentation as a site, in build/site"
 	@echo "make package    the wheel, and stock Kafka clients, in empty environments"
 	@echo "make pythons    make quick under several Pythons; now: $(PYTHONS)"
+	@echo "make kafkas     the ordinary tests on Kafka, with several versions of it; now: $(KAFKAS)"
+	@echo "make containers the image, built and run by podman (Debian: apt install podman runc debootstrap), as root"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make clean      remove .venv*, caches and build output; the Kafka cache and state stay"
-	@echo "PYTHON=...      the Python (3.11 to 3.13) that makes .venv; now: $(PYTHON)"
+	@echo "PYTHON=...      the Python (3.11 to 3.14) that makes .venv; now: $(PYTHON)"
 
 demo: $(VENV)/demo.stamp
 	@$(BIN)/stream-dp demo $(DEMO_ARGS)
@@ -62,8 +69,8 @@ test: lint
 	@$(BIN)/python -m pytest --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS)
 
 quick: $(VENV)/dev.stamp
-	@echo "quick: pytest, unit, kinds and pipeline, without Kafka"
-	@$(BIN)/python -m pytest tests/unit tests/kinds tests/pipeline -m "not broker and not slow and not nightly" $(TEST_JOBS) $(TEST_ARGS)
+	@echo "quick: pytest, $(QUICK), without Kafka"
+	@$(BIN)/python -m pytest $(QUICK) -m "not broker and not slow and not nightly" $(TEST_JOBS) $(TEST_ARGS)
 
 slow: $(VENV)/dev.stamp
 	@echo "slow: pytest, more cases of what the ordinary tests show, without Kafka; 20 to 40 minutes on two cores"
@@ -85,14 +92,30 @@ package: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest tests/package -m "slow or not slow" $(TEST_ARGS)
 
 pythons:
-	@failed=; for python in $(PYTHONS); do \
-	  version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || { \
-	    failed="$$failed $$python"; continue; }; \
+	@passed=; failed=; for python in $(PYTHONS); do \
+	  version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || { \
+	    echo "pythons: skipped: $$python is not installed"; continue; }; \
 	  echo "pythons: $$("$$python" --version), in .venv-$$version"; \
-	  $(MAKE) VENV=.venv-$$version PYTHON="$$python" quick || failed="$$failed $$version"; \
+	  if $(MAKE) VENV=.venv-$$version PYTHON="$$python" quick; \
+	  then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
 	done; \
 	test -z "$$failed" || { echo "pythons: failed:$$failed" >&2; exit 1; }; \
-	echo "pythons: passed: $(PYTHONS)"
+	test -n "$$passed" || { echo "pythons: none of $(PYTHONS) is installed" >&2; exit 1; }; \
+	echo "pythons: passed:$$passed"
+
+kafkas: $(VENV)/dev.stamp
+	@failed=; for version in $(KAFKAS); do \
+	  echo "kafkas: pytest, the ordinary tests on Kafka $$version"; \
+	  env -u STREAM_DP_BROKER STREAM_DP_KAFKA_VERSION=$$version $(BIN)/python -m pytest \
+	    -m "broker and not slow and not nightly" --timeout $(TEST_SECONDS) $(TEST_JOBS) $(TEST_ARGS) \
+	    || failed="$$failed $$version"; \
+	done; \
+	test -z "$$failed" || { echo "kafkas: failed:$$failed" >&2; exit 1; }; \
+	echo "kafkas: passed: $(KAFKAS)"
+
+containers: $(VENV)/dev.stamp
+	@echo "containers: pytest, the image of deploy/Dockerfile; some minutes, most of them for the first build"
+	@$(BIN)/python -m pytest tests/container -m container --timeout $(NIGHTLY_SECONDS) $(TEST_ARGS)
 
 lint: lint-ruff lint-format lint-mypy lint-imports
 
@@ -134,8 +157,8 @@ $(VENV)/plots.stamp: $(VENV)/base.stamp experiments/requirements.txt
 	@touch $@
 
 $(VENV)/base.stamp: pyproject.toml constraints.txt
-	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
-	  echo "stream-dp needs Python 3.11, 3.12 or 3.13; '$(PYTHON)' is $$("$(PYTHON)" --version 2>/dev/null | head -1 | grep Python || echo 'not one')." >&2; \
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null || { \
+	  echo "stream-dp needs Python 3.11 to 3.14; '$(PYTHON)' is $$("$(PYTHON)" --version 2>/dev/null | head -1 | grep Python || echo 'not one')." >&2; \
 	  echo "Name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { \
 	  echo "install: making the virtual environment $(VENV) with $$("$(PYTHON)" --version)"; \

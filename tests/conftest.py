@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,44 @@ def _temporary() -> Path:
     about = os.statvfs(IN_MEMORY)
     is_fit = about.f_bavail * about.f_frsize >= IN_MEMORY_BYTES and not about.f_flag & os.ST_NOEXEC
     return IN_MEMORY if is_fit else default
+
+
+MAY_BE_MISSING = ("no published tables",)
+"""Reasons to skip that no installation removes."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let continuous integration refuse a run that leaves tests out."""
+    parser.addoption("--no-skips", action="store_true", help="fail where a test skips because of what is not installed")
+
+
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
+    if not config.getoption("no_skips") or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    assert isinstance(report.longrepr, tuple)
+    file, line, reason = report.longrepr
+    if reason.removeprefix("Skipped: ").startswith(MAY_BE_MISSING):
+        return
+    report.outcome = "failed"
+    report.longrepr = f"{file}:{line}: {reason}: a skipped test fails under --no-skips"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skipped test into a failed one if the run asks for it."""
+    report = yield
+    _fail_if_skipped(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turn a skipped file into a failed one if the run asks for it."""
+    report = yield
+    _fail_if_skipped(report, collector.config)
+    return report
 
 
 def pytest_configure(config: pytest.Config) -> None:

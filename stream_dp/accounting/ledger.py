@@ -52,7 +52,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
-from immutables import Map
+from rpds import HashTrieMap
 
 from stream_dp.accounting.cost import Cost
 from stream_dp.accounting.dearest import Dearest
@@ -64,7 +64,7 @@ Rational = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]*)(/[1-9][0-9]*)?
 _Vector = tuple[Rational, Rational, Rational]
 
 
-_NOTHING: Map[str, Cost] = Map()
+_NOTHING: HashTrieMap[str, Cost] = HashTrieMap()
 _UNCHANGED: Mapping[str, Dearest] = MappingProxyType({})
 
 
@@ -91,7 +91,7 @@ class Ledger:
 
     budget: Cost
     spent: Cost = Cost.ZERO
-    reserved: Map[str, Cost] = _NOTHING
+    reserved: HashTrieMap[str, Cost] = _NOTHING
     readers: Mapping[str, Cost] = field(default_factory=dict)
     views: Mapping[str, Cost] = field(default_factory=dict)
     dearest: Mapping[str, Dearest] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Ledger:
 
     def __post_init__(self, known_left: Cost | None) -> None:
         if known_left is None:
-            object.__setattr__(self, "reserved", Map(self.reserved))
+            object.__setattr__(self, "reserved", HashTrieMap(self.reserved))
             object.__setattr__(self, "readers", MappingProxyType(dict(self.readers)))
             object.__setattr__(self, "views", MappingProxyType(dict(self.views)))
             object.__setattr__(self, "dearest", MappingProxyType(dict(self.dearest)))
@@ -151,7 +151,7 @@ def reserve(ledger: Ledger, call: str, cost: Cost, room: Cost | None = None) -> 
     room = ledger.left if room is None else room
     if not cost <= room:
         return Overdraft(cost, room)
-    return replace(ledger, reserved=ledger.reserved.set(call, cost), known_left=ledger.left - cost)
+    return replace(ledger, reserved=ledger.reserved.insert(call, cost), known_left=ledger.left - cost)
 
 
 def commit(
@@ -193,7 +193,7 @@ def commit(
         given = {reader: report.get(reader, Cost.ZERO) + share for reader, share in readers.items()}
         report = MappingProxyType({**report, **given})
     left = ledger.left + refund
-    finished = replace(ledger, reserved=ledger.reserved.delete(call), readers=report, known_left=left)
+    finished = replace(ledger, reserved=ledger.reserved.remove(call), readers=report, known_left=left)
     return _spent(finished, cost, view, left, dearest)
 
 
@@ -213,7 +213,7 @@ def cancel(ledger: Ledger, call: str) -> Ledger:
         StateError: the call is not reserved.
     """
     left = ledger.left + _held(ledger, call)
-    return replace(ledger, reserved=ledger.reserved.delete(call), known_left=left)
+    return replace(ledger, reserved=ledger.reserved.remove(call), known_left=left)
 
 
 def forfeit(ledger: Ledger, call: str, *, view: str) -> Ledger:
@@ -341,7 +341,7 @@ def decode(data: bytes) -> Ledger:
         return Ledger(
             budget=_from_text(stored.budget),
             spent=_from_text(stored.spent),
-            reserved=Map(reserved),
+            reserved=HashTrieMap(reserved),
             readers=readers,
             views=views,
             dearest={

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -18,6 +20,7 @@ from stream_dp.errors import BrokerError, StreamDPError
 from stream_dp.operations import feed as operations
 from stream_dp.operations.event_tables import open_table
 from stream_dp.operations.events_file import Events, FileSurvey
+from stream_dp.operations.outliers import OutlyingTimesError, describe, survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration, format_time
@@ -31,6 +34,43 @@ TIME_FORMAT = click.option(
     help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
 )
 SKIP_BAD = click.option("--skip-bad", is_flag=True, help="Skip invalid rows.")
+DROP_OUTLIERS = click.option(
+    "--drop-outliers",
+    is_flag=True,
+    help="Leave out rows whose times are outlying: not from 1990 to max_ahead from now, or further from the others "
+    "than 30 windows and 90 days.",
+)
+
+T = TypeVar("T")
+
+
+def has_terminal() -> bool:
+    """Return True if somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operations.FeedOptions], T]) -> T:
+    """Run work on a file of events; if it has outlying times, ask on the terminal whether to leave them out.
+
+    Args:
+        options: of the feed.
+        work: reads the file with such options.
+
+    Returns:
+        The result of the work.
+
+    Raises:
+        OutlyingTimesError: there are some, and they are not to be left out, or nobody can be asked.
+    """
+    try:
+        return work(options)
+    except OutlyingTimesError as error:
+        if not has_terminal():
+            raise
+        click.echo(str(error), err=True)
+        if not click.confirm("Leave these rows out?", err=True):
+            raise
+        return work(replace(options, drop_outliers=True))
 
 
 @click.command()
@@ -59,12 +99,15 @@ SKIP_BAD = click.option("--skip-bad", is_flag=True, help="Skip invalid rows.")
     default=None,
     help="Write watermarks. [default: if a view of the source has clock: event]",
 )
+@click.option("--from-time", "from_ms", type=MOMENT, help="Leave out rows before this time.")
 @click.option(
     "--until",
     "until_ms",
     type=MOMENT,
-    help="The history is complete up to this time, that of the last watermark. [default: just after the last event]",
+    help="The history is complete up to this time, that of the last watermark. Outlying rows at this time or later "
+    "are left out; other later rows are an error. [default: just after the last event]",
 )
+@DROP_OUTLIERS
 def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  # noqa: ANN401  the fields of FeedOptions
     """Write history into the topic of a SOURCE of the application that FILE describes; SOURCE, if it has several.
 
@@ -72,8 +115,9 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
     the source. All rows are checked as workers would check them before the first is written. If some are invalid,
     nothing is written without --skip-bad; the output names the first ones, the reason and the remedy. If most times
     look like another unit or form, or all are before the first window, nothing is written without --unchecked-data,
-    because no command removes a row from a topic. A missing topic is created with the partitions of FILE and the
-    retention of the cluster. Times without an offset from UTC are in the time zone of the source (`time.zone`).
+    because no command removes a row from a topic. If some times are outlying, the command names the rows and asks;
+    without a terminal, nothing is written. A missing topic is created with the partitions of FILE and the retention of
+    the cluster. Times without an offset from UTC are in the time zone of the source (`time.zone`).
 
     Where the application was started, the settings in effect (`stream-dp settings`) define what an event is, and a note
     on stderr says where FILE differs. While windows of earlier settings are open, events have the fields of both. An
@@ -102,13 +146,19 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
     table = open_table(events)
     columns = operations.columns_of(fed, views, events, table, options)
     made = Events(table, fed, views, columns)
+    now_ms = wall_clock_ms()
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    survey = made.survey(wall_clock_ms())
-    for line in surveyed(survey, views):
-        console.print(line)
-    until = operations.last_watermark(events, survey, columns, views, options)
+
+    def look(options: operations.FeedOptions) -> tuple[FileSurvey, int]:
+        survey = survey_limited(made, options.limits, now_ms)
+        for line in surveyed(survey, views):
+            console.print(line)
+        checked = (survey, made, views, options, now_ms)
+        return survey, operations.last_watermark(events, *checked, from_option="--from-time")
+
+    survey, until = decide_on_outliers(options, look)
     fresh = [view.name for view in views if not view.editions]
-    for line in [*map(str, withdrawal_faults(plan, fresh, wall_clock_ms(), until)), *still_open(views, until)]:
+    for line in [*map(str, withdrawal_faults(plan, fresh, now_ms, until)), *still_open(views, until)]:
         console.print(line)
     marked = any(view.window.clock == "event" for view in views) if options.watermarks is None else options.watermarks
     watermarks = operations.Watermarks(fed, views, until, ordered=survey.ordered) if marked else None
@@ -160,6 +210,9 @@ def surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
     """
     yield f"{survey.rows:,} rows: {survey.events:,} events"
     yield from survey.refusals()
+    if survey.left_out:
+        yield f"{survey.left_out:,} events left out because of their times"
+    yield from (f"left out: {describe(one)}" for one in survey.dropped)
     if survey.first_ms is None or survey.last_ms is None:
         return
     order = "in order of time" if survey.ordered else "not in order of time"

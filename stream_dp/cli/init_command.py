@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -29,7 +28,9 @@ from stream_dp.operations.first_file import (
     topic_rows,
     usual_period,
     usual_window,
+    without_outliers,
 )
+from stream_dp.operations.outliers import describe
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.windows.durations import DAY_MS, format_time
@@ -90,7 +91,7 @@ def init(
 
     It asks who is a user, what is counted, how often, and what is promised. The levels of noise follow from the
     promise. Of the events the file says only the names of columns, the first day, the form of times, and whether two
-    views show more than one.
+    views show more than one. Rows with outlying times are named, and decide nothing.
 
     \b
     stream-dp init orders.csv
@@ -102,13 +103,12 @@ def init(
     partitions = 4
     rows: list[Row | BadRow] = []
     if events is not None:
-        all_rows = open_table(events).rows()
-        rows = list(islice(all_rows, SAMPLED_ROWS))
-        rows += deque((row for row in all_rows if not isinstance(row, BadRow)), maxlen=1)  # it has the last time
+        rows = list(islice(open_table(events).rows(), SAMPLED_ROWS))
     elif topic is not None:
         rows, partitions = asyncio.run(_read(topic, broker))
     zone = given["zone"] or DEFAULT_ZONE
-    found = guess(rows, zone)
+    all_rows = rows if events is None else open_table(events).rows()
+    found = without_outliers(guess(rows, zone), all_rows, wall_clock_ms(), zone)
     stem = (events.stem if events is not None else str(topic)).lower().replace("_", "-").replace(".", "-")
     answers = _asked(found, Answers(stem, broker, topic or stem, partitions), given, needs_time=events is not None)
     text, plan = first_file(answers)
@@ -133,19 +133,20 @@ def _next(file: Path, events: Path | None, views: Mapping[str, ViewPlan], answer
     if answers.last_ms is not None:
         over_ms = view.window.shape.interval(view.window.shape.start_of(answers.last_ms)).end_ms + view.window.grace_ms
         until = ["--until", format_time(over_ms - over_ms % -DAY_MS)[:10]]
+    reading = [*until, "--drop-outliers"] if answers.has_outliers else until
     found: list[list[str | Path]] = [["check", file]]
     if events is None:
         return [*found, ["check", file, "--sample"], ["worker", file]]
     grid = ["items_per_user=1,3,10", *_few_windows(view)]
     if len(views) > 1:
         finds = ["--view", "found", "--grid", "items_per_user=1,3,10", "--error", "1"]  # it only has to find keys
-        found.append(["plan", file, "--events", events, *finds, *until])
+        found.append(["plan", file, "--events", events, *finds, *reading])
         grid = ["items_per_user=1,3,10", "--grid", "split=1/4,1/2,3/4", "--goal", "useful"]
-    found.append(["plan", file, "--events", events, "--grid", *grid, *until])
+    found.append(["plan", file, "--events", events, "--grid", *grid, *reading])
     if len(views) > 1 and until:  # fed at once, all windows would close before a key is found
-        return [*found, ["replay", file, events, *until, "--out", "trial"]]
+        return [*found, ["replay", file, events, *reading, "--out", "trial"]]
     found += [["kafka", "up", "--port", "9092"]] if answers.broker == BROKER else []
-    return [*found, ["feed", file, "--from", events, *until], ["worker", file, *(["--backfill"] if until else [])]]
+    return [*found, ["feed", file, "--from", events, *reading], ["worker", file, *(["--backfill"] if until else [])]]
 
 
 def _few_windows(view: ViewPlan) -> list[str]:
@@ -191,6 +192,10 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         click.echo(f"Times in column {time!r} have no offset, so they are in UTC. For another time zone, add --zone.")
     if len({user, item, time}) < 3:
         raise ConfigError(f"user, item and time must be three columns, not {user}, {item} and {time}")
+    outlying = found.outlying.get(time, ())
+    for one in outlying:
+        which = describe(one) if needs_time else f"{one.span.events:,} of the newest records are {one.why}"
+        click.echo(f"Column {time!r}: {which}. The configuration follows the others.")
     now_ms = wall_clock_ms()
     unit, first_ms, last_ms = found.times.get(time, ("ms", now_ms, now_ms))
     is_past = now_ms - last_ms > OLD_MS
@@ -203,6 +208,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         zone=zone if time in found.local else DEFAULT_ZONE,
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
+        has_outliers=bool(outlying),
         windows_per_user=given["windows_per_user"],
         one_level=given["one_level"],
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),

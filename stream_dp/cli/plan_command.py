@@ -15,7 +15,7 @@ from rich.text import Text
 
 from stream_dp.cli.command_line import FILE, print_json, write_new
 from stream_dp.cli.display import table
-from stream_dp.cli.feed_command import EVENTS, surveyed
+from stream_dp.cli.feed_command import EVENTS, decide_on_outliers, surveyed
 from stream_dp.cli.replay_command import reading_options
 from stream_dp.config.explanation import odds_factor
 from stream_dp.config.plan import Plan, ViewPlan
@@ -27,7 +27,7 @@ from stream_dp.operations.events_file import FileSurvey
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.needed_epsilon import needed_epsilon
 from stream_dp.operations.past_counts import EventColumns
-from stream_dp.operations.past_events import open_past_events
+from stream_dp.operations.past_events import PastEvents, open_past_events
 from stream_dp.operations.what_if import (
     Goal,
     Point,
@@ -160,14 +160,18 @@ def plan(
         raise ConfigError("--recall looks for the epsilons; leave them out of --grid", "--grid")
     settings = points(dict(grid))
     err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    sharing = [each.name for each in loaded.views.values() if each.source == one.source]
 
     def report(survey: FileSurvey, views: Sequence[ViewPlan]) -> None:
         for line in surveyed(survey, [view for view in views if view.name == one.name]):
             err.print(line)
 
-    columns = EventColumns(one, [each.name for each in loaded.views.values() if each.source == one.source])
-    with err.status("reading the history"):
-        read = open_past_events(loaded, history, FeedOptions(**given), one.source.name, columns.take, report)
+    def look(options: FeedOptions) -> tuple[EventColumns, PastEvents]:
+        columns = EventColumns(one, sharing)
+        with err.status("reading the history"):
+            return columns, open_past_events(loaded, history, options, one.source.name, columns.take, report)
+
+    columns, read = decide_on_outliers(FeedOptions(**given), look)
     subject = Subject(loaded, one.name, audience, read.until_ms)
     computed = what_if(subject, columns, settings)
     if recall is not None:

@@ -14,13 +14,23 @@ from rich.progress import Progress
 
 from stream_dp.cli.command_line import FILE, MOMENT
 from stream_dp.cli.display import price, table
-from stream_dp.cli.feed_command import EVENTS, SKIP_BAD, TIME, TIME_FORMAT, USER, still_open, surveyed
+from stream_dp.cli.feed_command import (
+    DROP_OUTLIERS,
+    EVENTS,
+    SKIP_BAD,
+    TIME,
+    TIME_FORMAT,
+    USER,
+    decide_on_outliers,
+    still_open,
+    surveyed,
+)
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import load_plan
 from stream_dp.operations import named
 from stream_dp.operations.events_file import FileSurvey
 from stream_dp.operations.feed import FeedOptions
-from stream_dp.operations.past_events import open_past_events
+from stream_dp.operations.past_events import PastEvents, open_past_events
 from stream_dp.records.models import PrivacyCost
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,8 +45,11 @@ def reading_options(command: F) -> F:
             "until_ms",
             type=MOMENT,
             help="The history is complete up to this time. Windows that end by then, their grace included, are over. "
-            "[default: just after the last event]",
+            "Outlying rows at this time or later are left out; other later rows are an error. [default: just after the "
+            "last event]",
         ),
+        click.option("--from", "from_ms", type=MOMENT, help="Leave out rows before this time."),
+        DROP_OUTLIERS,
         SKIP_BAD,
         click.option("--unchecked-data", is_flag=True, help="Read the rows even if their times look wrong."),
         TIME_FORMAT,
@@ -84,13 +97,16 @@ def replay(
     stream-dp replay app.yaml events.csv               a table: windows, keys, cost
     stream-dp replay app.yaml events.csv --out trial   the records, too
 
+    Windows without events are released, too: that a window is empty is part of the truth. Over a long stretch without
+    events that takes a while; the bar says how long. Ctrl-C stops it, and nothing is left behind.
+
     The cost is that for one user, to an audience alone, in the period of the ledger that spent most.
 
     Exit codes: 0 done; 1 the history cannot be read, or the engine failed; 2 wrong usage, a fault in FILE, or invalid
     rows, which are named on stderr with the reason and the remedy.
     """
     from stream_dp.operations.replay import replay as replayed  # noqa: PLC0415  Faust, which takes a second
-    from stream_dp.operations.replay import write_releases  # noqa: PLC0415
+    from stream_dp.operations.replay import windows_to_release, write_releases  # noqa: PLC0415
 
     plan = load_plan(file)
     wanted = None if views is None else {named("view", name, plan.views, "--views").name for name in views.split(",")}
@@ -100,14 +116,19 @@ def replay(
         for line in surveyed(survey, views):
             err.print(line)
 
-    with err.status("reading the history"):
-        read = open_past_events(plan, history, FeedOptions(**given), source, report=report)
+    def look(options: FeedOptions) -> PastEvents:
+        with err.status("reading the history"):
+            return open_past_events(plan, history, options, source, report=report)
+
+    read = decide_on_outliers(FeedOptions(**given), look)
     for line in still_open(read.views, read.until_ms):
         err.print(line)
     logging.getLogger("stream_dp").addHandler(logging.NullHandler())  # its warnings are about workers that go on
+    windows = windows_to_release(read)
+    err.print(f"{windows:,} windows to release, with those that have no event", markup=False)
     with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
-        task = bar.add_task("events", total=read.survey.events)
-        found = asyncio.run(replayed(plan, read, progress=lambda events: bar.update(task, completed=events)))
+        task = bar.add_task("windows", total=windows)
+        found = asyncio.run(replayed(plan, read, progress=lambda released: bar.update(task, completed=released)))
     found = [one for one in found if wanted is None or one.view in wanted]
     written = [] if out is None else write_releases(found, out)
     console = Console(highlight=False, markup=False)

@@ -50,9 +50,14 @@ class KafkaSource:
             await consumer.stop()
 
     async def _connected(self) -> AIOKafkaConsumer:
-        fixed = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        fixed = {
+            "group_id": None,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed",
+        }
         while True:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.hosts, **self.options, **fixed)
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.hosts, **{**self.options, **fixed})
             try:
                 await consumer.start()
             except (KafkaError, OSError) as error:

@@ -179,7 +179,7 @@ def _parquet(file: Path) -> EventTable:
     def rows() -> Iterator[Row | BadRow]:
         with _reading(file), parquet.ParquetFile(file) as table:
             for batch in table.iter_batches(batch_size=CHUNK_ROWS):
-                for row in _without_nanoseconds(arrow, batch).to_pylist():
+                for row in _batch_rows(_without_nanoseconds(arrow, batch)):
                     yield {name: cell for name, cell in row.items() if cell is not None}
 
     return EventTable(columns, rows)
@@ -195,3 +195,19 @@ def _without_nanoseconds(arrow: Any, batch: Any) -> Any:  # noqa: ANN401  an opt
             coarser = batch.column(place).cast(arrow.timestamp("us", field.type.tz), safe=False)
             batch = batch.set_column(place, field.name, coarser)
     return batch
+
+
+def _batch_rows(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of an optional library
+    """Return the rows of a batch; a cell that Python has no value for, as a time after the year 9999, is its text."""
+    try:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    except (ValueError, OverflowError):
+        columns = [list(map(_cell_value, batch.column(name))) for name in batch.schema.names]
+        return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _cell_value(scalar: Any) -> Any:  # noqa: ANN401
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return f"{scalar.type} {scalar.value}"

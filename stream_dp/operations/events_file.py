@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import compress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from stream_dp.windows.events import (
     MAX_ITEM_BYTES,
     MAX_KEY_BYTES,
     MOST_ITEMS,
+    Column,
     Decoded,
     EventDecoder,
     RefusedError,
@@ -32,6 +34,8 @@ from stream_dp.windows.events import (
     put,
 )
 from stream_dp.windows.local_times import epoch_ms, in_zone, read_zone
+from stream_dp.windows.outlying_times import Outlying, TimeSpread, longest_gap_ms
+from stream_dp.windows.plausible_times import PlausibleTimes
 
 NO_ROW = "bad_row"
 """The reason for a row that cannot be read."""
@@ -57,6 +61,8 @@ FIRST_ROWS = 5
 FORMS: Sequence[TimeUnit] = ("iso", "s", "ms")
 LARGEST_EXACT = 1 << 53
 """Floats above this do not hold every whole number."""
+_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+_LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +102,12 @@ class FileSurvey:
     """Survey of a table.
 
     Attributes:
+        spread: the times of the events, by row.
+        all_times: those of the events that are left out, too.
         rows: number of rows.
         events: number of events.
+        left_out: number of further events, which are outside the limits.
+        dropped: those of them that are left out because of outlying times, by kind.
         refused: number of rows that are no events, by reason.
         first_rows: the first of these rows, by reason.
         causes: what is wrong with the first of these rows, and what to do, by reason.
@@ -107,8 +117,12 @@ class FileSurvey:
         last_ms: the latest time.
     """
 
+    spread: TimeSpread[int]
+    all_times: TimeSpread[int]
     rows: int = 0
     events: int = 0
+    left_out: int = 0
+    dropped: Sequence[Outlying[int]] = ()
     refused: Counter[str] = field(default_factory=Counter)
     first_rows: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     causes: dict[str, str] = field(default_factory=dict)
@@ -154,10 +168,28 @@ class Events:
         """
         self._table = table
         self._source = source
-        self._columns = columns
+        self.columns = columns
         self._decoder = EventDecoder(event_format(source, views))
         self._records = SourceRecords(source)
         self._zone = read_zone(source.time_zone)
+        self._from_ms: int | None = None
+        self._until_ms: int | None = None
+        windows = [view.window for view in views]
+        self.plausible = PlausibleTimes.of(
+            (window.first_ms for window in windows), (window.max_ahead_ms for window in windows)
+        )
+        """The range of plausible times."""
+        self._gap_ms = longest_gap_ms(window.shape for window in windows)
+
+    def limit(self, from_ms: int | None, until_ms: int | None) -> None:
+        """Leave out events before a time, and events at another time or later.
+
+        Args:
+            from_ms: the first time that is kept; None: the limit stays.
+            until_ms: the first time that is left out; None: the limit stays.
+        """
+        self._from_ms = self._from_ms if from_ms is None else from_ms
+        self._until_ms = self._until_ms if until_ms is None else until_ms
 
     def survey(self, now_ms: int, take: Callable[[Decoded], None] | None = None) -> FileSurvey:
         """Read the whole table; nothing of it is kept.
@@ -166,9 +198,17 @@ class Events:
             now_ms: the clock of this machine.
             take: called with the events of each chunk, as the workers decode them.
         """
-        found = FileSurvey()
+        spread = TimeSpread[int](self.plausible, now_ms, self._gap_ms)
+        is_limited = self._from_ms is not None or self._until_ms is not None
+        all_times = TimeSpread[int](self.plausible, now_ms, self._gap_ms) if is_limited else spread
+        found = FileSurvey(spread, all_times)
         for chunk in self._table.chunks():
-            _, decoded, refused = self._decoded(chunk)
+            _, everything, refused = self._decoded(chunk)
+            decoded = self._within_limits(everything)
+            found.left_out += len(everything.times) - len(decoded.times)
+            spread.add(decoded.offsets, decoded.times)
+            if is_limited:
+                all_times.add(everything.offsets, everything.times)
             if take is not None:
                 take(decoded)
             events = [*zip(decoded.offsets, decoded.times, strict=True)]
@@ -179,8 +219,8 @@ class Events:
                 row = rows[number]
                 if isinstance(row, BadRow):
                     continue
-                form = self._form_of(cell(row, self._columns.time), now_ms)
-                if form not in ("", self._columns.time_form):
+                form = self._form_of(cell(row, self.columns.time), now_ms)
+                if form not in ("", self.columns.time_form):
                     found.other_forms[form] += 1
             found.rows += len(chunk)
             found.events += len(events)
@@ -201,10 +241,28 @@ class Events:
                 yield self._read([one for one in chunk if one[0] >= from_row])
 
     def _read(self, chunk: Sequence[tuple[int, Row | BadRow]]) -> list[Written]:
-        whole, decoded, _ = self._decoded(chunk)
+        whole, everything, _ = self._decoded(chunk)
+        decoded = self._within_limits(everything)
         return [
             Written(number, time_ms, self._records.event(user, whole[number][1]))
             for number, user, time_ms in zip(decoded.offsets, decoded.users, decoded.times, strict=True)
+        ]
+
+    def _within_limits(self, decoded: Decoded) -> Decoded:
+        """Return events without those that are left out."""
+        if self._from_ms is None and self._until_ms is None:
+            return decoded
+        # Each column has times of its own, because a row with a list has several contributions or none.
+        columns = [Column(*_selected(column, self._are_within(column.times))) for column in decoded.columns]
+        events = (decoded.offsets, decoded.users, decoded.times)
+        offsets, users, times = _selected(events, self._are_within(decoded.times))
+        return Decoded(offsets, users, times, columns, decoded.watermarks, decoded.refused)
+
+    def _are_within(self, times: Sequence[int]) -> list[bool]:
+        from_ms = self._from_ms
+        until_ms = self._until_ms
+        return [
+            (from_ms is None or from_ms <= time_ms) and (until_ms is None or time_ms < until_ms) for time_ms in times
         ]
 
     def _decoded(
@@ -230,7 +288,7 @@ class Events:
         Raises:
             RefusedError: a number has a fraction, or the user is neither text nor a whole number.
         """
-        columns, source = self._columns, self._source
+        columns, source = self.columns, self._source
         value: dict[str, Any] = dict(row) if columns.everything else {}
         for name in columns.items:
             if (item := cell(row, name)) is not ABSENT:
@@ -244,17 +302,20 @@ class Events:
             put(value, names_of(source.time_field), self._time(_whole(time)))
         return None if key is None else key.encode(), msgspec.json.encode(value, enc_hook=str)
 
-    def _time(self, cell: Any) -> Any:  # noqa: ANN401  whatever is in a cell
-        """Return the time in the source's unit; the cell itself if it is no time, as text if it is too large."""
+    def _time(self, cell: object) -> str | int | None:
+        """Return the time in the source's unit; None if it is no time of the years 1 to 9999 in UTC, for printing.
+
+        An ISO text with an offset can be outside these years.
+        """
         try:
-            moment = self._moment(cell, self._columns.time_form)
-            if self._source.time_unit == "iso":
-                return moment.astimezone(UTC).isoformat()
-            time_ms = epoch_ms(moment)
-        except ValueError:
-            return cell
-        except OverflowError:
-            return str(cell)
+            moment = self._moment(cell, self.columns.time_form)
+        except (ValueError, OverflowError):
+            return None
+        if not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
+            return None
+        if self._source.time_unit == "iso":
+            return moment.astimezone(UTC).isoformat()
+        time_ms = epoch_ms(moment)
         return time_ms if self._source.time_unit == "ms" else time_ms // 1000
 
     def _form_of(self, cell: object, now_ms: int) -> str:
@@ -323,6 +384,11 @@ def _whole(cell: Any) -> Any:  # noqa: ANN401  whatever is in a cell
     if isinstance(cell, float | Decimal):
         raise RefusedError(NOT_WHOLE)
     return cell
+
+
+def _selected(lists: Sequence[list[Any]], kept: Sequence[bool]) -> list[list[Any]]:
+    """Return what is kept of parallel lists."""
+    return [list(compress(one, kept)) for one in lists]
 
 
 def cell(row: Row, field: str) -> object:

@@ -14,12 +14,13 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.operations import named
 from stream_dp.operations.event_tables import EventTable
 from stream_dp.operations.events_file import FORMS, Columns, Events, FileSurvey, Written
+from stream_dp.operations.outliers import Limits, check_outliers
 from stream_dp.operations.status import look
 from stream_dp.records.models import PartitionStatus
 from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.windows.durations import format_time
+from stream_dp.windows.durations import format_time, moment
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import TimeUnit
 
@@ -38,7 +39,10 @@ class FeedOptions:
         append: write behind the records of the topic.
         from_row: the first row that is written.
         watermarks: write watermarks; None: if a view of the source needs them.
-        until_ms: time of the last watermark; None: just after the last event.
+        from_ms: leave out events before this time; None: write all.
+        until_ms: time of the last watermark; outlying events at this time or later are left out. None: just after the
+            last plausible event.
+        drop_outliers: leave out events with outlying times.
     """
 
     user: str | None = None
@@ -50,7 +54,14 @@ class FeedOptions:
     append: bool = False
     from_row: int = 1
     watermarks: bool | None = None
+    from_ms: int | None = None
     until_ms: int | None = None
+    drop_outliers: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """The events that are left out."""
+        return Limits(self.from_ms, None if self.unchecked_data else self.until_ms, self.drop_outliers)
 
 
 async def counting(plan: Plan, client: Client) -> list[ViewPlan]:
@@ -124,23 +135,42 @@ def columns_of(
 
 
 def last_watermark(
-    file: Path, survey: FileSurvey, columns: Columns, views: Sequence[ViewPlan], options: FeedOptions
+    file: Path,
+    survey: FileSurvey,
+    events: Events,
+    views: Sequence[ViewPlan],
+    options: FeedOptions,
+    now_ms: int,
+    *,
+    from_option: str = "--from",
 ) -> int:
     """Check the rows before the first is written, because nothing removes a record from a topic.
+
+    Args:
+        file: where the rows are.
+        survey: of the rows.
+        events: of the file.
+        views: the views that count them.
+        options: of the feed.
+        now_ms: the clock of this machine.
+        from_option: name of the option that sets the first time.
 
     Returns:
         The time of the last watermark.
 
     Raises:
+        OutlyingTimesError: rows have outlying times.
         ConfigError: most times make no sense in the form in which they are read, no view counts any row, rows are no
-            events, or events are later than the last watermark.
+            events, no row is an event, or the last watermark is too early, or too late to be believed.
     """
-    last_ms = survey.last_ms
+    last_ms, columns = survey.last_ms, events.columns
     if (form := survey.other_form) and not options.unchecked_data:
         rows = f"{survey.other_forms[form]:,} of {survey.rows:,} rows"
         said = f"column {columns.time!r} is read as {columns.time_form}, but in {rows} it looks like {form}"
         remedy = f"Add --time-format {form}" if form in FORMS else "Convert it to ms; there is no format for it"
         raise ConfigError(f"{said}. Nothing was written. {remedy}", str(file))
+    if not options.unchecked_data:
+        check_outliers(file, survey.spread, from_option)
     begin = [begins_ms(view) for view in views]
     if last_ms is not None and not options.unchecked_data and all(at is not None and last_ms < at for at in begin):
         raise ConfigError(
@@ -152,12 +182,37 @@ def last_watermark(
     if survey.refused and not options.skip_bad:
         count = sum(survey.refused.values())
         raise ConfigError(f"{file}: {count:,} invalid {'row' if count == 1 else 'rows'}. Add --skip-bad to skip them")
+    if options.until_ms is not None and (survey.events or survey.left_out):
+        _check_until(options.until_ms, survey, events, options, now_ms)
     if last_ms is None:
-        raise ConfigError(f"{file}: the file has no event")
-    until = last_ms + 1 if options.until_ms is None else options.until_ms
-    if until <= last_ms:
-        raise ConfigError(f"--until {format_time(until)}: there are later events, up to {format_time(last_ms)}")
-    return until
+        outside = " that is not left out" if survey.left_out else ""
+        raise ConfigError(f"{file}: the file has no event{outside}")
+    if options.until_ms is not None:
+        return options.until_ms
+    # With --unchecked-data, a mistyped date would otherwise close all windows up to it.
+    plausible = survey.spread.plausible
+    if plausible is None:
+        return last_ms + 1
+    return min(plausible.last_ms + 1, events.plausible.until(now_ms))
+
+
+def _check_until(until_ms: int, survey: FileSurvey, events: Events, options: FeedOptions, now_ms: int) -> None:
+    """Check the time of the last watermark.
+
+    Raises:
+        ConfigError: there are later events that are not outlying, or workers would not believe it.
+    """
+    bulk = survey.all_times.bulk
+    last_ms = bulk.last_ms if bulk is not None and not options.unchecked_data else survey.last_ms
+    if last_ms is not None and until_ms <= last_ms:
+        raise ConfigError(f"--until {format_time(until_ms)}: there are later events, up to {format_time(last_ms)}")
+    if not options.unchecked_data and not events.plausible.has(until_ms, now_ms):
+        believed = f"from {moment(events.plausible.from_ms)} to {moment(events.plausible.until(now_ms))}"
+        raise ConfigError(
+            f"workers do not believe a watermark of {moment(until_ms)}. Give a time {believed}, which is now plus "
+            "window.max_ahead",
+            "--until",
+        )
 
 
 def begins_ms(view: ViewPlan) -> int | None:
@@ -200,6 +255,7 @@ class Watermarks:
         self.at = SourceRecords(source).watermark
         self._shapes = [view.window.shape for view in views]
         self._ordered = ordered
+        self._until_ms = until_ms
         self._next: int | None = None
         self.last = list(self.at(until_ms))
 
@@ -209,7 +265,8 @@ class Watermarks:
         for event in events:
             if self._ordered and (self._next is None or event.time_ms >= self._next):
                 begins = [shape.start_of(event.time_ms) for shape in self._shapes]
-                out += self.at(max(begins))
+                if max(begins) <= self._until_ms:
+                    out += self.at(max(begins))
                 self._next = min(shape.next(start) for shape, start in zip(self._shapes, begins, strict=True))
             out.append(event.record)
         return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, tzinfo
 from fractions import Fraction
 from pathlib import Path
@@ -38,6 +38,8 @@ from stream_dp.windows.durations import (
 )
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.local_times import DEFAULT_ZONE, has_offset, read_zone, text_ms
+from stream_dp.windows.outlying_times import MIN_GAP_MS, Outlying, TimeSpread
+from stream_dp.windows.plausible_times import PLAUSIBLE_FROM_MS, PlausibleTimes
 from stream_dp.windows.shapes.shape import Settings
 
 SAMPLED_ROWS = 2000
@@ -60,8 +62,10 @@ class Guess:
         user: column of the user.
         item: column of what is counted.
         time: column of the time; empty where none looks like one.
-        times: by column that looks like a time, its form, and the earliest and the latest time in ms.
+        times: by column that looks like a time, its form, and the earliest and the latest time in ms that is not
+            outlying.
         local: columns with times that have no offset from UTC.
+        outlying: by such a column, its outlying times, if there are any.
     """
 
     columns: Sequence[str]
@@ -70,6 +74,7 @@ class Guess:
     time: str
     times: Mapping[str, tuple[TimeUnit, int, int]]
     local: Collection[str] = ()
+    outlying: Mapping[str, Sequence[Outlying[int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,7 @@ class Answers:
         one_level: whether all readers have the same noise.
         first_ms: of past events the earliest time: windows follow the times in them; None: they begin with the worker.
         last_ms: of past events the latest time.
+        has_outliers: whether some events have outlying times.
     """
 
     name: str
@@ -117,6 +123,7 @@ class Answers:
     one_level: bool = False
     first_ms: int | None = None
     last_ms: int | None = None
+    has_outliers: bool = False
 
 
 def guess(rows: Iterable[Row | BadRow], zone: str = DEFAULT_ZONE) -> Guess:
@@ -140,7 +147,9 @@ def guess(rows: Iterable[Row | BadRow], zone: str = DEFAULT_ZONE) -> Guess:
             "A CSV has commas, semicolons, tabs or | between its columns and names them in its first line; JSON lines "
             "have an object a line, with texts or numbers in it"
         )
-    times = {name: found for name, some in values.items() if (found := _times(some, read_zone(zone)))}
+    rules = read_zone(zone)
+    forms = {name: form for name, some in values.items() if (form := _time_form(some, rules)) is not None}
+    times = {name: (form, *_first_and_last(values[name], form, rules)) for name, form in forms.items()}
     time = _named(times, _TIMES) or next(iter(times), "")
     rest = [name for name in values if name != time]
     user = _named(rest, _USERS) or max(rest, key=lambda name: len({*map(str, values[name])}))
@@ -160,7 +169,8 @@ async def topic_rows(client: Client, topic: str) -> tuple[list[Row | BadRow], in
     if partitions is None:
         raise BrokerError(f"there is no topic {topic}")
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    begins, ends = await client.begins(places), await client.ends(places)
+    begins = await client.begins(places)
+    ends = await client.stable_ends(places)
     each = -(-SAMPLED_ROWS // partitions)
     since = {place: max(begins[place], ends[place] - each) for place in places}
     rows = [json_row(record.value or b"") async for record in client.follow([topic], until_end=True, since=since)]
@@ -187,7 +197,12 @@ def _is_local(value: object) -> bool:
     """Return True if a time has no offset from UTC."""
     if isinstance(value, datetime):
         return value.tzinfo is None
-    return isinstance(value, date) or not has_offset(str(value))
+    if isinstance(value, date):
+        return True
+    try:
+        return not has_offset(str(value))
+    except ValueError:  # one of the few that are no times
+        return False
 
 
 def _iso_ms(value: object, zone: tzinfo) -> int:
@@ -208,19 +223,64 @@ _READ: Mapping[TimeUnit, Callable[[Any, tzinfo], int]] = {
     "s": lambda value, _: int(value) * 1000,
     "ms": lambda value, _: int(value),
 }
-_PLAUSIBLE_MS = range(parse_time("1990-01-01T00:00:00Z"), parse_time("2100-01-01T00:00:00Z"))
+_PLAUSIBLE_MS = range(PLAUSIBLE_FROM_MS, parse_time("2100-01-01T00:00:00Z"))
+_MOST_PERCENT = 90
+"""Of the values of a column have to be times in one form; the others are mistakes."""
 
 
-def _times(values: Sequence[Any], zone: tzinfo) -> tuple[TimeUnit, int, int] | None:
-    """Return the form of times that all values have, and the earliest and the latest; None if they are no times."""
-    if any(isinstance(one, bool | float) for one in values):
+def _moment_ms(value: object, form: TimeUnit, zone: tzinfo) -> int | None:
+    """Return a value as a time in ms; None if it is no time in this form."""
+    if isinstance(value, bool | float):
         return None
-    for unit in FORMS:
-        with suppress(ValueError, TypeError):
-            moments = [_READ[unit](one, zone) for one in values]
-            if min(moments) in _PLAUSIBLE_MS and max(moments) in _PLAUSIBLE_MS:
-                return unit, min(moments), max(moments)
+    try:
+        return _READ[form](value, zone)
+    except (ValueError, TypeError):
+        return None
+
+
+def _time_form(values: Sequence[Any], zone: tzinfo) -> TimeUnit | None:
+    """Return the form in which nearly all values are times of our days; None if there is none."""
+    for form in FORMS:
+        moments = [_moment_ms(value, form, zone) for value in values]
+        times = sum(moment is not None and moment in _PLAUSIBLE_MS for moment in moments)
+        if times and 100 * times >= _MOST_PERCENT * len(values):
+            return form
     return None
+
+
+def _first_and_last(values: Iterable[Any], form: TimeUnit, zone: tzinfo) -> tuple[int, int]:
+    """Return the earliest and the latest of the plausible times in a form; there is one."""
+    moments = [_moment_ms(value, form, zone) for value in values]
+    times = [moment for moment in moments if moment is not None and moment in _PLAUSIBLE_MS]
+    return min(times), max(times)
+
+
+def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zone: str = DEFAULT_ZONE) -> Guess:
+    """Return a guess whose earliest and latest times are those of the bulk of the events.
+
+    Args:
+        found: the guess from some of the rows.
+        rows: all of them, read once.
+        now_ms: the clock of this machine.
+        zone: time zone of times without an offset from UTC.
+    """
+    rules = read_zone(zone)
+    plausible = PlausibleTimes.of([], [DAY_MS])  # what `max_ahead` is by default, or less
+    spreads = {name: TimeSpread[int](plausible, now_ms, MIN_GAP_MS) for name in found.times}
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, BadRow):
+            continue
+        for name, (form, *_) in found.times.items():
+            moment = _moment_ms(row.get(name), form, rules)
+            if moment is not None:
+                spreads[name].add([number], [moment])
+    times = dict(found.times)
+    outlying: dict[str, Sequence[Outlying[int]]] = {}
+    for name, spread in spreads.items():
+        if (bulk := spread.bulk) is not None:
+            times[name] = (found.times[name][0], bulk.first_ms, bulk.last_ms)
+            outlying[name] = spread.outlying()
+    return replace(found, times=times, outlying=outlying)
 
 
 def usual_window(first_ms: int, last_ms: int) -> str:
@@ -311,7 +371,7 @@ def best_pair(answers: Answers, alone: Plan, events: Path | None) -> tuple[str, 
         with suppress(ConfigError):
             pairs[finds] = pairs.get(finds) or first_file(answers, finds)
     columns = EventColumns(plan.views["counts"], [*plan.views])
-    options = FeedOptions(skip_bad=True, unchecked_data=True)
+    options = FeedOptions(skip_bad=True, unchecked_data=True, drop_outliers=True)
     until_ms = open_past_events(plan, events, options, None, columns.take).until_ms
 
     def point(plan: Plan) -> Point:

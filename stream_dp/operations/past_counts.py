@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
+from stream_dp.windows.durations import format_time
 from stream_dp.windows.events import Decoded
 
 Ints = NDArray[np.int64]
@@ -17,6 +18,8 @@ Ints = NDArray[np.int64]
 _OFF_LIST = 1 << 62
 MOST_CONTRIBUTIONS = 50_000_000
 """Of one window length; an event of windows that overlap counts in each."""
+MOST_WINDOWS = 1_000_000
+"""Of one window length. Empty windows are part of the figures, and each takes memory."""
 
 
 class EventColumns:
@@ -133,7 +136,7 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
         until_ms: the history is complete up to this time.
 
     Raises:
-        ConfigError: a window is made of panes, or windows overlap too often.
+        ConfigError: a window is made of panes, or there are too many windows or contributions.
     """
     shape = view.windows.shape
     if view.window.shape.is_sum or view.window.shape.tells_totals:
@@ -146,7 +149,16 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     if first_ms is None:
         first_ms = shape.start_of(int(times.min())) if len(times) else 0
     open_ms = shape.first_open(until_ms - view.window.grace_ms)
-    end_ms = max(open_ms, int(times.max()) + 1) if len(times) else open_ms
+    last_ms = int(times.max()) if len(times) else 0
+    # A window that is not over matters only to the bound on a user's windows, so only in the period of one that is.
+    period_end_ms = view.ledger.periods.end(view.ledger.periods.start_of(open_ms))
+    end_ms = max(open_ms, min(last_ms + 1, period_end_ms))
+    if (windows := shape.begun(first_ms, end_ms)) > MOST_WINDOWS:
+        raise ConfigError(
+            f"there are {windows:,} windows up to {format_time(end_ms)}, and at most {MOST_WINDOWS:,} are computed; "
+            "give a shorter part of the history (--from, --until), or longer windows",
+            f"views.{view.name}.window.size",
+        )
     found, closes = [], list[int]()
     for tiling in shape.tilings:
         starts = [start for start in tiling.starts(tiling.first_from(first_ms), end_ms) if view.windows.has(start)]

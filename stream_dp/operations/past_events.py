@@ -10,6 +10,7 @@ from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.operations.event_tables import open_table
 from stream_dp.operations.events_file import Events, FileSurvey
 from stream_dp.operations.feed import FeedOptions, columns_of, last_watermark, source_named
+from stream_dp.operations.outliers import survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.events import Decoded
 
@@ -23,7 +24,7 @@ class PastEvents:
         views: the views of the source. One without a configured start begins with the window of the first event.
         events: the events.
         survey: of the rows.
-        first_ms: the earliest time of an event.
+        first_ms: the earliest plausible time of an event.
         until_ms: the history is complete up to this time.
     """
 
@@ -54,6 +55,7 @@ def open_past_events(
         report: called with the survey of the rows and the views before the rows are judged.
 
     Raises:
+        OutlyingTimesError: rows have outlying times.
         ConfigError: no such source, a column is missing, or rows are invalid.
         TableError: the file cannot be read.
     """
@@ -62,12 +64,16 @@ def open_past_events(
     table = open_table(file)
     columns = columns_of(fed, views, file, table, options)
     events = Events(table, fed, views, columns)
-    survey = events.survey(wall_clock_ms(), take)
-    if survey.first_ms is not None:
-        views = [_begun(view, survey.first_ms) for view in views]
+    now_ms = wall_clock_ms()
+    survey = survey_limited(events, options.limits, now_ms, take)
+    plausible = survey.spread.plausible
+    if plausible is not None:
+        views = [_begun(view, plausible.first_ms) for view in views]
     report(survey, views)
-    until_ms = last_watermark(file, survey, columns, views, options)
-    first_ms = until_ms if survey.first_ms is None else survey.first_ms
+    until_ms = last_watermark(file, survey, events, views, options, now_ms)
+    if plausible is None:
+        views = [_begun(view, until_ms) for view in views]
+    first_ms = until_ms if plausible is None else plausible.first_ms
     return PastEvents(fed, views, events, survey, first_ms, until_ms)
 
 

@@ -101,7 +101,7 @@ async def replay(
         plan: of the file.
         history: of one of its sources.
         noise: the source of the noise.
-        progress: called with the number of events that are counted so far.
+        progress: called with the number of windows that are released so far, of `windows_to_release`.
 
     Returns:
         An entry for each view and audience.
@@ -127,14 +127,20 @@ async def replay(
             clock_bound_ms=None,
         )
         async with running(offline, client, AGENTS, options) as worker:
-            fed = 0
-            for events, now.ms, messages in _steps(history):
+            for now.ms, messages in _steps(history):
                 for message in messages:  # nothing runs in between: no tick tells the new time without its events
                     log.take(message)
-                await _released(worker, now.ms)
-                fed += events
-                progress(fed)
+                await _released(worker, now.ms, progress)
         return await _results(offline, client)
+
+
+def windows_to_release(history: PastEvents) -> int:
+    """Return the number of windows of all views that are over at the end of a history, with or without events."""
+    found = 0
+    for view in history.views:
+        open_ms = view.windows.shape.first_open(history.until_ms - view.window.grace_ms)
+        found += 0 if view.window.first_ms is None else view.windows.begun(view.window.first_ms, open_ms)
+    return found
 
 
 class _AtOnce(Slots):
@@ -193,8 +199,8 @@ def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
     return {**raw, "window": {**raw["window"], "start": format_time(view.window.first_ms)}}
 
 
-def _steps(history: PastEvents) -> Iterator[tuple[int, int, Sequence[Message]]]:
-    """Yield the events step by step: their number, the time that the clock then shows, their records and watermarks."""
+def _steps(history: PastEvents) -> Iterator[tuple[int, Sequence[Message]]]:
+    """Yield the events step by step: the time that the clock then shows, and their records and watermarks."""
     watermarks = Watermarks(history.source, history.views, history.until_ms, ordered=history.survey.ordered)
     shortest_ms = (history.until_ms - history.first_ms) // STEPS
     shapes = [view.window.shape for view in history.views]
@@ -207,17 +213,23 @@ def _steps(history: PastEvents) -> Iterator[tuple[int, int, Sequence[Message]]]:
 
     some, stop_ms = list[Written](), stop_after(history.first_ms)
     for event in chain(chain.from_iterable(history.events.chunks(1)), [None]):
-        time_ms = history.until_ms if event is None else event.time_ms
+        # A time after the end of the history does not move the clock (`FeedOptions.unchecked_data`).
+        time_ms = history.until_ms if event is None else min(event.time_ms, history.until_ms)
         while history.survey.ordered and time_ms >= stop_ms:
-            yield len(some), stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)]
+            yield stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)]
             some, stop_ms = [], stop_after(stop_ms)
         if event is not None:
             some.append(event)
-    yield len(some), history.until_ms, [*watermarks.among(some), *watermarks.at(history.until_ms)]
+    yield history.until_ms, [*watermarks.among(some), *watermarks.at(history.until_ms)]
 
 
-async def _released(worker: Worker, now_ms: int) -> None:
+async def _released(worker: Worker, now_ms: int, progress: Callable[[int], None]) -> None:
     """Wait until all windows that are over at a time are released, and lists are made of them.
+
+    Args:
+        worker: the worker.
+        now_ms: the time.
+        progress: called with the number of windows that are released so far.
 
     Raises:
         StateError: the worker crashed, or nothing was released for too long.
@@ -228,6 +240,7 @@ async def _released(worker: Worker, now_ms: int) -> None:
         if (reason := worker.crash_reason()) is not None:
             raise StateError(f"the replay failed: {reason}") from reason
         found = {name: at for one in worker.standings().values() for name, at in one.released.items()}
+        progress(sum(_windows_before(view, found.get(view.view)) for view in worker.plan.views.values()))
         waiting = [view for view in waiting if not _is_released(view, found.get(view.view), now_ms)]
         if not waiting and worker.host.is_idle:
             return await worker.lists.look()
@@ -236,6 +249,11 @@ async def _released(worker: Worker, now_ms: int) -> None:
         if time.monotonic() > since + PATIENCE_SECONDS:
             raise StateError(f"no window was released for {PATIENCE_SECONDS:.0f} s")
         await asyncio.sleep(LOOK_SECONDS)
+
+
+def _windows_before(view: ViewPlan, next_ms: int | None) -> int:
+    """Return the number of windows of a view that come before the next one to be released."""
+    return 0 if next_ms is None else view.windows.begun(view.begins_ms, next_ms)
 
 
 def _is_released(view: ViewPlan, next_ms: int | None, now_ms: int) -> bool:

@@ -303,6 +303,7 @@ def summary(plan: Plan, reports: Reports) -> Summary:
         *_refused(shown, reports.statements, times),
         *_of_workers(reports, unowned),
         *(Problem("topic_settings", "", words) for words in dict.fromkeys(topics)),
+        *_of_transactions(reports),
         *_of_group(plan, reports),
         *_of_views(views, reports),
         *_of_watermarks(views),
@@ -355,6 +356,22 @@ def _of_workers(reports: Reports, unowned: Sequence[int]) -> Iterator[Problem]:
     if running and all(worker.clock_ahead_ms for worker in running):
         words = "No worker's clock agrees with the broker's; no window closes. Check the broker's clock."
         yield Problem("broker_clock", "", words)
+
+
+def _of_transactions(reports: Reports) -> Iterator[Problem]:
+    """Transactions that block what workers read; several workers may report one."""
+    open_ms: dict[tuple[str, int, int], int] = {}
+    for worker in reports.running:
+        for one in worker.open_transactions:
+            place = one.topic, one.partition, one.offset
+            open_ms[place] = max(one.open_ms, open_ms.get(place, 0))
+    for (topic, partition, offset), age_ms in sorted(open_ms.items()):
+        words = (
+            f"A transaction has been open for {_ago(age_ms)} in topic {topic}, partition {partition}, since offset "
+            f"{offset}. Later records are not read, and windows wait, until it ends. Let its producer commit or abort "
+            "it; if the producer is gone, `kafka-transactions.sh find-hanging` and `abort` end it."
+        )
+        yield Problem("open_transaction", topic, words)
 
 
 def _of_group(plan: Plan, reports: Reports) -> Iterator[Problem]:

@@ -502,6 +502,15 @@ class PartitionStatus(_Part):
     )
 
 
+class TransactionStatus(_Part):
+    """A transaction that has been open for long: a worker reads no record after its first one."""
+
+    topic: str = Field(description="Topic.")
+    partition: int = Field(description="Partition.")
+    offset: int = Field(description="Offset of the first record.")
+    open_ms: int = Field(description="For how long the worker has seen it open.")
+
+
 class WorkerStatus(_Part):
     """Status of a worker."""
 
@@ -518,6 +527,9 @@ class WorkerStatus(_Part):
     )
     clock_ahead_ms: int = Field(
         0, description="Lead of its clock over the broker's (below 0: lag), if that is too large; else 0."
+    )
+    open_transactions: Sequence[TransactionStatus] = Field(
+        default_factory=list, description="Transactions open for more than 30 s that block what it reads."
     )
     partitions: Mapping[int, PartitionStatus] = Field(description="Partitions that it owns, by number.")
 

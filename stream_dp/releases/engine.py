@@ -133,7 +133,7 @@ class ReleaseEngine:
         over = self._unlocks.load()
         yield from self._announcements.waiting()  # before the releases that they are about
         for view in self.views:
-            yield from self._settle_view(view)
+            yield from self._settle_view(view, now_ms)
             self._lost.check(view, state.marks[view.name].next_ms)
         if announced := self._announcements.load(self._retention.oldest):
             yield Commit(announced)
@@ -146,14 +146,14 @@ class ReleaseEngine:
         for kind in (BUCKET, BLOCK):
             yield Erase(kind, after(kind))
 
-    def _settle_view(self, view: ViewPlan) -> Iterator[Effect]:
+    def _settle_view(self, view: ViewPlan, now_ms: int) -> Iterator[Effect]:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         state, rows, mark = self._state, self._state.rows, self._state.marks[view.name]
         departures, void = [], list[Change]()
         oldest: int | None = None
         newest: tuple[int, WindowRow] | None = None
         for start, row in stored_windows(view.name, rows):
-            void += self._revoked(view, start, row)
+            void += self._revoked(view, start, row, now_ms)
             newest = start, row
             state.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
@@ -180,16 +180,16 @@ class ReleaseEngine:
         for _, value in rows.scan(due, until):
             state.arrivals.take(decode(MergedHead, value), len(value))
 
-    def _revoked(self, view: ViewPlan, start: int, row: WindowRow) -> list[Change]:
-        changed = revoked(self._state, self._destinations, view, start, row) if row.outbox else []
+    def _revoked(self, view: ViewPlan, start: int, row: WindowRow, now_ms: int) -> list[Change]:
+        changed = revoked(self._state, self._destinations, view, start, row, now_ms) if row.outbox else []
         if changed:  # whoever has less of it now than they may see gets that in its place
             self._state.clearances.queue_released(view, start, row)
         return changed
 
-    def _all_revoked(self) -> Iterator[Change]:
+    def _all_revoked(self, now_ms: int) -> Iterator[Change]:
         for view in self.views:
             for start, row in stored_windows(view.name, self._state.rows):
-                yield from self._revoked(view, start, row)
+                yield from self._revoked(view, start, row, now_ms)
 
     # -- releasing --------------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class ReleaseEngine:
             now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
         if changed := self._state.clearances.take(order, now_ms):
-            yield Commit([*changed, *self._all_revoked()])
+            yield Commit([*changed, *self._all_revoked(now_ms)])
 
     @property
     def due_ms(self) -> int | None:
@@ -314,7 +314,7 @@ class ReleaseEngine:
         """
         self._state.tell(now_ms)
         if changed := self._state.clearances.carry_out(now_ms):
-            yield Commit([*changed, *self._all_revoked()])
+            yield Commit([*changed, *self._all_revoked(now_ms)])
         if changed := self._state.aged():
             yield Commit(changed)
 

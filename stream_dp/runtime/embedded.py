@@ -264,6 +264,10 @@ class MemoryClient(Client):
         """Where partitions end now."""
         return {tp: self._log.end(tp) for tp in places}
 
+    async def stable_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where partitions end now; the embedded log has no transactions."""
+        return await self.ends(places)
+
     async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin now."""
         return {tp: self._log.begins[tp] for tp in places}

@@ -147,7 +147,7 @@ class Factory:
         return Rekeyer(
             source.name,
             partition,
-            [view.name for view in self._views(source)],
+            [self._counted[view.name] for view in self._views(source)],
             key_reader(source),
             users=UserPartitions(self.plan.partitions, partial(by_murmur2, partitions=self.plan.partitions)),
             outlet=partial(self._routes.batch, source.name),

@@ -2,7 +2,8 @@
 
 async with application(text, folder, broker="memory://") as app:  # or "127.0.0.1:9092"
     await app.start()
-    await app.publish([Event("u1", "a", 1000), Event("u2", "a", 2000), Watermark(60_000)])
+    start = 1_704_067_200_000  # ms since 1970, as in the view's window.start
+    await app.publish([Event("u1", "a", start), Event("u2", "a", start + 1000), Watermark(start + 60_000)])
     records = await app.wait_for_releases("items", 1)
 """
 

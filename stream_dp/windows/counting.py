@@ -68,7 +68,7 @@ from stream_dp.windows.handover import Handover, lost_partials, send_lost_partia
 from stream_dp.windows.merging import Partial, drop_except, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
 from stream_dp.windows.participation import Participation, drop_others
-from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, view_of
+from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, plausible_times, view_of
 
 Outlet = Callable[[Partial], Message]
 """Addresses a partial to the topic that the merge agent reads."""
@@ -158,6 +158,7 @@ class PartitionCounter:
         self._dead_letters = dead_letters
         self._counted = counted
         self._views = [ViewState(view, ViewMark.new(view, view.first_ms, 0)) for view in views]
+        self._plausible = plausible_times(views)
         self._marker = Marker(views={state.view.name: state.mark for state in self._views})
         self.held: Mapping[str, int] = {}
         """By view, the start of the first window that is not closed: settings that are not taken up are about it."""
@@ -296,6 +297,8 @@ class PartitionCounter:
         missing = self._pass_to(fresh[0].offset, begins, now_ms)
         yield from self._tell_missing([missing])
         decoded = self._decoder.decode(fresh)
+        decoded.watermarks, not_believed = self._plausible.check_watermarks(decoded.watermarks, now_ms)
+        decoded.refused = sorted([*decoded.refused, *not_believed])
         self._marker.consumed += len(fresh)
         self._marker.watermarks += len(decoded.watermarks)
         self._take_watermarks(self._marker, self._partition, decoded.watermarks, now_ms)

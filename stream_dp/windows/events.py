@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from stream_dp.windows.local_times import DEFAULT_ZONE, read_zone, text_ms
+from stream_dp.windows.plausible_times import BAD_WATERMARK
 from stream_dp.windows.records import Records
 
 Names = tuple[str, ...]
@@ -181,7 +182,8 @@ class Decoded:
     columns: list[Column]
     """One for each item field. With one item an event, it shares the lists of the events."""
     watermarks: list[tuple[int, int]]
-    """(offset, time in ms) of the records that carry a watermark."""
+    """(offset, time in ms) of the records that carry a watermark. The time may be any number: whoever reads them asks
+    `PlausibleTimes.check_watermarks` which are believed."""
     refused: list[tuple[int, str]]
     """(offset, reason) of the records that are no event."""
 
@@ -429,7 +431,7 @@ def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:
         try:
             out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))
         except (TypeError, ValueError):
-            out.refused.append((record.offset, "bad_watermark"))
+            out.refused.append((record.offset, BAD_WATERMARK))
     else:
         out.refused.append((record.offset, "null_key" if is_keyed and record.key is None else "null_value"))
 
@@ -477,7 +479,7 @@ def _struct(kinds: Mapping[Names, Any]) -> tuple[type, dict[Names, str]]:
 def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[list[Any], list[int]], list[int]]:
     """Reads the times of events, each with that of its record; one that is of another type raises RefusedError."""
     if form.time is None:
-        return lambda _events, timestamps: timestamps
+        return _record_times
     get, iso = attrgetter(places[names_of(form.time)]), form.unit == "iso"
     factor = 1000 if form.unit == "s" else 1
     zone = read_zone(form.zone)
@@ -491,6 +493,13 @@ def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[li
         return values if factor == 1 else [value * factor for value in values]
 
     return read
+
+
+def _record_times(_events: list[Any], timestamps: list[int]) -> list[int]:
+    """Return the times of the records. A producer may leave that out: Kafka stores -1 then."""
+    if min(timestamps, default=0) < 0:
+        raise RefusedError("no_timestamp")
+    return timestamps
 
 
 def iso_ms(value: str, zone: tzinfo = UTC) -> int:

@@ -28,8 +28,12 @@ from stream_dp.windows.views import CountedView
 CODE_BYTES = 4
 MOST_CODES = 1 << 24
 """Numbers of items. A window goes on on disk before it needs half of them: no chunk brings the other half."""
-USER_BYTES, ITEM_BYTES = 192, 216
-"""Bytes in memory of a user and of a distinct item, from above, beside their text; a contribution takes a code more."""
+_CODE_OBJECT_BYTES = getsizeof("@" * CODE_BYTES)
+"""Bytes in memory of a code as an object of its own: 8 fewer from Python 3.12 on."""
+USER_BYTES = 139 + _CODE_OBJECT_BYTES
+"""Upper bound on the bytes in memory of a user, not counting the text and a code for each contribution."""
+ITEM_BYTES = 163 + _CODE_OBJECT_BYTES
+"""Upper bound on the bytes in memory of a distinct item, not counting its text."""
 
 _USER, _PAIR = b"u", b"p"
 _BYTES_AT_ONCE = 1 << 20

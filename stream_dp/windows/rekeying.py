@@ -23,6 +23,7 @@ from stream_dp.windows.encoding import ENTRIES_BYTES, cut, decode, encode
 from stream_dp.windows.events import KeyReader, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import described
 from stream_dp.windows.open_windows import ViewState
+from stream_dp.windows.views import CountedView, plausible_times
 
 _ENTRY_BYTES = 32
 """Bytes of an event in a re-keyed batch beside its key and its value, from above."""
@@ -97,7 +98,7 @@ class Rekeyer:
         self,
         source: str,
         partition: int,
-        views: Sequence[str],
+        views: Sequence[CountedView],
         reader: KeyReader,
         *,
         users: UserPartitions,
@@ -109,7 +110,7 @@ class Rekeyer:
         Args:
             source: the source's name.
             partition: its partition.
-            views: names of the views on it.
+            views: the views on it, with every definition of each.
             reader: reads the user out of a record.
             users: the partitions that it is passed on to.
             outlet: where re-keyed batches go.
@@ -117,7 +118,8 @@ class Rekeyer:
         """
         self._source = source
         self._partition = partition
-        self._views = views
+        self._views = [view.name for view in views]
+        self._plausible = plausible_times(views)
         self._reader = reader
         self._users = users
         self._outlet = outlet
@@ -158,16 +160,18 @@ class Rekeyer:
         yield from self._pass_to(fresh[0].offset, begins, now_ms)
         marker = self._marker
         keyed = self._reader.read(fresh)
-        if keyed.watermarks:
-            yield Increment("watermarks_read", len(keyed.watermarks))
-        letters = [self._dead_letters(self._partition, *place, self._views) for place in keyed.refused]
-        yield Send([*letters, *self._batches(keyed.events, keyed.watermarks, now_ms)])
-        refused = Counter(reason for _, reason in keyed.refused)
+        watermarks, not_believed = self._plausible.check_watermarks(keyed.watermarks, now_ms)
+        if watermarks:
+            yield Increment("watermarks_read", len(watermarks))
+        places = sorted([*keyed.refused, *not_believed])
+        letters = [self._dead_letters(self._partition, *place, self._views) for place in places]
+        yield Send([*letters, *self._batches(keyed.events, watermarks, now_ms)])
+        refused = Counter(reason for _, reason in places)
         for reason, amount in sorted(refused.items()):
             yield Increment("events_refused", amount, (("reason", reason), ("view", "")))
         marker.offset = fresh[-1].offset
         marker.consumed += len(fresh)
-        marker.watermarks += len(keyed.watermarks)
+        marker.watermarks += len(watermarks)
         marker.refused = dict(Counter(marker.refused) + refused)
         yield self._commit()
 

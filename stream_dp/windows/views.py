@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stream_dp.errors import ParameterError
+from stream_dp.windows.plausible_times import PlausibleTimes
 from stream_dp.windows.shapes.shape import Interval, Shape
 
 HANDED_ON_AT_ONCE = 32
@@ -196,3 +197,12 @@ class CountedView:
             stop_ms: start of the first window that is not over.
         """
         return start_ms < stop_ms if self.bounds is None else self.bounds.end(start_ms) <= stop_ms
+
+
+def plausible_times(views: Sequence[CountedView]) -> PlausibleTimes:
+    """Return the range in which watermarks of a source are believed.
+
+    Args:
+        views: the views on the source, with every definition of each.
+    """
+    return PlausibleTimes.of((view.first_ms for view in views), (view.max_ahead_ms for view in views))

@@ -1,7 +1,7 @@
-"""Where the time of the product's path goes: `python -m tests.bench.breakdown --broker HOST:PORT --topic TOPIC ...`.
+"""Where the time of the product's path goes: `python -m tests.bench.breakdown`.
 
-Runs the worker as `tests.bench.throughput` does, with timers around its parts, and prints microseconds per event.
-The timers themselves cost a few per cent, so the throughput of this run is not a result.
+Runs the worker on the events of `tests.bench.throughput`, with timers around its parts, and prints microseconds per
+event. The timers themselves cost a few per cent, so the throughput of this run is not a result.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
-import sys
 import threading
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,8 +27,9 @@ from stream_dp.runtime.faust import tables
 from stream_dp.runtime.kafka.transactions import Row, Writer
 from stream_dp.windows import counting
 from stream_dp.windows.events import EventDecoder
-from tests.bench.events import PARTITIONS, WINDOWS
+from tests.bench.events import PARTITIONS, WINDOWS, events_of, produce, synthetic_baskets
 from tests.bench.sides import TimedHost, product_plan, replace, start_worker
+from tests.bench.throughput import broker
 
 
 class Timers:
@@ -142,10 +142,10 @@ def instrument() -> None:
     gc.callbacks.append(collected)
 
 
-async def profile(broker: str, topic: str, events: int, folder: Path) -> None:
+async def profile(address: str, topic: str, events: int, folder: Path) -> None:
     """Run the product and print the breakdown."""
     instrument()
-    plan = product_plan(broker, topic, folder)
+    plan = product_plan(address, topic, folder)
     run = await start_worker(plan, partial(ProfiledHost, watched=topic, records=events + PARTITIONS * WINDOWS))
     assert isinstance(run, ProfiledHost)
     lag = asyncio.create_task(_watch_loop())
@@ -164,20 +164,18 @@ async def profile(broker: str, topic: str, events: int, folder: Path) -> None:
         print(f"{name:36s}{TIMERS.total[name] / events * 1e6:10.3f}{TIMERS.longest[name] * 1e3:12.1f}")
     for name in after:
         print(f"CPU of thread {name:22s}{(after[name] - before.get(name, 0.0)) / events * 1e6:10.3f}")
-    sys.stdout.flush()
-    os._exit(0)
 
 
 def main() -> None:
-    """Profile one run over a topic that `tests.bench.throughput --keep` left."""
+    """Write the events to a topic of their own and profile one worker that counts them."""
     parser = argparse.ArgumentParser(description="Where the time of the product's path goes.")
-    parser.add_argument("--broker", required=True)
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--events", type=int, default=300_000, help="item events [default: 300000]")
     asked = parser.parse_args()
-
-    with TemporaryDirectory() as folder:
-        uvloop.run(profile(asked.broker, asked.topic, asked.events, Path(folder)))
+    events = events_of(synthetic_baskets(), asked.events)
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    with broker() as address, TemporaryDirectory() as folder:
+        asyncio.run(produce(address, topic, events))
+        uvloop.run(profile(address, topic, len(events), Path(folder)))
 
 
 if __name__ == "__main__":

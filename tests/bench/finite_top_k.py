@@ -1,17 +1,25 @@
-"""Milliseconds per pure top-k release over a universe of 2^64 keys, beside the published level-by-level algorithm."""
+"""Milliseconds per pure top-k release of 2^64 keys, beside the published one: `python -m tests.bench.finite_top_k`.
+
+The published algorithm draws the largest noisy counts level by level. One call of it takes a minute or two.
+"""
 
 from __future__ import annotations
 
+import argparse
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+
+from rich.table import Table
 
 from experiments.finite.sparse import order_sample
 from stream_dp.exact.bits import SystemBits
 from stream_dp.histograms.counting_queries import Base, GeometricTable
 from stream_dp.histograms.order import largest_values
 from stream_dp.histograms.pure_top_k import PureTopK
+from tests.bench.figures import show
 
 K, UNIVERSE, KEYS = 50, 1 << 64, 10_000
 RELEASE = PureTopK(GeometricTable(14, Base.dyadic(1), 104), K, UNIVERSE, 1, 40)
@@ -55,3 +63,21 @@ def _timed(what: str, run: Callable[[], object], calls: int) -> Figure:
         times.append((time.perf_counter() - start) * 1e3)
     times.sort()
     return Figure(what, times[len(times) // 2], times[min(len(times) - 1, len(times) * 9 // 10)])
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Pure top-k: milliseconds per call.")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
+    asked = parser.parse_args()
+    figures = pure_top_k()
+    table = Table(title=f"One core of {platform.processor() or platform.machine()}")
+    for column in ("", "median, ms", "90 %, ms"):
+        table.add_column(column, justify="left" if not column else "right")
+    for figure in figures:
+        table.add_row(figure.what, f"{figure.p50:,.1f}", f"{figure.p90:,.1f}")
+    show(figures, table, ("numpy",), as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()

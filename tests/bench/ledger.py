@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a table")
     asked = parser.parse_args()
     figures = [*measure(asked.peer_entries), *measure_peer(asked.peer_entries), *measure(asked.entries)]
-    show(figures, report(figures), ("immutables", "opendp"), as_json=asked.json)
+    show(figures, report(figures), ("rpds-py", "opendp"), as_json=asked.json)
 
 
 if __name__ == "__main__":

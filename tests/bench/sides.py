@@ -1,4 +1,4 @@
-"""The sides of the benchmark, each a process of its own: `python -m tests.bench.sides product ...`.
+"""The sides of the benchmark, each a process of its own that `tests.bench.throughput` starts.
 
 Each starts, reads the topic from its beginning, prints one line of JSON and ends.
 """

@@ -20,6 +20,7 @@ from stream_dp.runtime.localkafka import broker as localkafka
 from stream_dp.runtime.localkafka import jars
 from stream_dp.runtime.localkafka.broker import BrokerRun, StateFolder
 from stream_dp.testing import application
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.effects import Message
 
 pytestmark = pytest.mark.broker
@@ -130,7 +131,7 @@ async def test_owner_whom_the_broker_forgot_during_a_long_outage_writes_on(serve
     writer = await KafkaWriter.claim(cluster_at(servers), CHANGELOG)
     await writer.write([(b"a", b"1"), (b"b", b"1")])
     await wait(None)
-    assert await asyncio.wait_for(writer.write([(b"c", b"1")]), 20) == 2
+    assert await asyncio.wait_for(writer.write([(b"c", b"1")]), WITHIN_SECONDS) == 2
     await writer.publish([Message(CHANGELOG.topic, b"d", b"1", 0)])
     async with connect(Broker(f"kafka://{servers}")) as client:
         rows = [record.key async for record in client.follow([CHANGELOG.topic], until_end=True)]

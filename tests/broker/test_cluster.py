@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 
 from stream_dp.config.access import Broker
 from stream_dp.errors import BrokerError, ConfigError
@@ -20,11 +21,13 @@ from stream_dp.runtime.kafka.topic_checks import differences
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec, sources_of
 from stream_dp.runtime.localkafka import jars
 from stream_dp.runtime.settled import prepare
-from stream_dp.testing import application, plan_from
+from stream_dp.testing import Watermark, application, plan_from
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.cluster import COPIES, GROUPS, TRANSACTIONS, Cluster
 from tests.support.disks import fill, make_room, small_disk
-from tests.support.visits import RICH, WITNESSED, Stream
+from tests.support.transactional import crowd, producing, shown
+from tests.support.views import start_of
+from tests.support.visits import MINUTE, PAGES, RICH, WITNESSED, Stream
 
 pytestmark = pytest.mark.broker
 
@@ -136,16 +139,45 @@ async def test_while_the_disk_of_one_broker_of_three_is_full_releases_go_on(
             async with fed(cluster, tmp_path, visits, spawn, workers=1) as scene:
                 usual = await scene.next_release(WITHIN_SECONDS)
                 await asyncio.to_thread(fill, disk)
-                took = await scene.next_release(GONE_S)
-                async with asyncio.timeout(GONE_S):
+                took = await scene.next_release(WITHIN_SECONDS)
+                async with asyncio.timeout(WITHIN_SECONDS):
                     while cluster.nodes[1].alive:
                         await asyncio.sleep(0.5)
-                after = await scene.next_release(GONE_S)
+                after = await scene.next_release(WITHIN_SECONDS)
                 make_room(disk)
                 await asyncio.to_thread(cluster.come_back)
         finally:
             cluster.close()
     print(f"\none disk of three full: {took:.1f} s, then {after:.1f} s until the next release; usually {usual:.1f} s")
+
+
+@pytest.mark.slow
+async def test_transactions_survive_a_leader_change(
+    cluster: Cluster, tmp_path: Path, visits: Callable[..., str]
+) -> None:
+    """Their partition is led by another broker when they are committed and aborted, and by the former one later."""
+    async with (
+        application(visits(*WITNESSED, *RICH, *COPIES), tmp_path, broker=cluster.address) as app,
+        producing(app, cluster.address, "committed") as committed,
+        producing(app, cluster.address, "aborted") as aborted,
+    ):
+        view = next(one for one in app.plan.views.values() if one.name.endswith("-exact"))
+        start, place = start_of(view), TopicPartition(view.source.topic, 0)
+        await app.start()
+        await committed.begin()
+        await aborted.begin()
+        await committed.send(crowd(PAGES[0], range(100), start))
+        await aborted.send([*crowd(PAGES[1], range(100, 200), start), Watermark(start + 9 * MINUTE)])
+        cluster.kill(await cluster.leader(place.topic, place.partition))
+        await committed.send(crowd(PAGES[0], range(200, 300), start))
+        await aborted.send(crowd(PAGES[1], range(300, 400), start))
+        await committed.commit()
+        await aborted.abort()
+        await asyncio.to_thread(cluster.come_back)
+        await cluster.prefer()
+        await app.publish([Watermark(start + MINUTE + 10_000)])
+        found = await app.wait_for_releases(view.name, 1)
+        assert shown(found["public"]) == {start: {PAGES[0]: 200}}
 
 
 # -- one after another --------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from stream_dp.testing.application import WITHIN_SECONDS
+
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "first-csv.md").read_text(encoding="utf-8")
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
@@ -42,7 +44,7 @@ def started(command: str, folder: Path, environment: Mapping[str, str]) -> Itera
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=WITHIN_SECONDS)
 
 
 def test_the_readme_has_the_file_and_the_commands_of_the_page() -> None:

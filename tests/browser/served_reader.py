@@ -24,10 +24,9 @@ from stream_dp.gateway.tokens import RequestRate, Tokens, new_token
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Client
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.effects import Message
 from tests.support.proxy import Proxy
-
-WITHIN_SECONDS = 20
 
 
 class FailingClient(MemoryClient):

@@ -27,9 +27,10 @@ from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.records.codec import encode, encode_parts, topic_key
 from stream_dp.records.models import Refusal, Release
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.given import there
 from tests.support.published import DAY_MS, refusal, release, visits, visits_file  # noqa: F401 - fixtures
-from tests.support.serving import WITHIN_SECONDS, MemoryConsumer, World, ready
+from tests.support.serving import MemoryConsumer, World, ready
 
 Make = Callable[..., Any]
 MANY = {f"page {number}": 900 - number for number in range(300)}
@@ -456,7 +457,9 @@ def test_parameters_that_are_wrong_are_named(options: dict[str, Any], path: str)
 
 def test_a_program_that_reads_releases_imports_no_part_of_a_worker_or_gateway() -> None:
     program = "import sys, stream_dp.client; print(*sys.modules, sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WITHIN_SECONDS
+    )
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert (
         loaded & {"faust", "mode", "rocksdict", "starlette", "uvicorn", "pandas", "pyarrow", "rich", "click"} == set()

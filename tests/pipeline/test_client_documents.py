@@ -19,8 +19,9 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
-from tests.support.serving import WITHIN_SECONDS, MemoryConsumer, World, ready
+from tests.support.serving import MemoryConsumer, World, ready
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", (DOCS / "client.md").read_text(encoding="utf-8"))

@@ -23,6 +23,7 @@ from stream_dp.runtime.sources.survey import check_first_starts, survey
 from stream_dp.runtime.worker import assembly
 from stream_dp.testing import Application, Event, Raw, SourceWriter, Watermark, application, plan_from
 from stream_dp.testing.application import WITHIN_SECONDS
+from stream_dp.windows.effects import Message
 from tests.support.faults import FAULTS, ITEM, USER, visits
 from tests.support.views import only_view, start_of
 
@@ -223,9 +224,50 @@ async def test_missing_watermarks_are_told_of(app: Application) -> None:
     assert withdrawn.path == f"views.{only_view(app).name}.retention"
     assert found.path == f"views.{only_view(app).name}.window.clock"
     assert "no partition has a watermark" in found.message
-    await app.publish([Watermark(1)])
+    await app.publish([Watermark(start_of(only_view(app)))])
     (sample,) = await survey(app.plan, app.client, wall_clock_ms())
     assert (sample.findings, sample.watermarks) == ([withdrawn], app.plan.partitions)
+
+
+@pytest.mark.parametrize(("factor", "divisor", "unit"), [(1, 1000, "seconds"), (1000, 1, "microseconds")])
+async def test_watermarks_in_a_wrong_unit_are_refused(app: Application, factor: int, divisor: int, unit: str) -> None:
+    """By a first start; and by a worker that is started all the same, which closes no window by them."""
+    now = start_of(only_view(app)) + 600_000
+    wrong = Watermark(now * factor // divisor)
+    await app.publish([*visits(app, now), wrong])
+    with pytest.raises(ConfigError, match=f"would believe no watermark .*look like {unit}"):
+        await check_first_starts(app.plan, app.client, now)
+    worker = await app.start(clock_ms=lambda: now, unchecked_data=True)
+
+    async def refused() -> bool:
+        return worker.counters.total("events_refused") == app.plan.partitions
+
+    await app.eventually(refused)
+    letters = await app.read(only_view(app).source.dead_letter_topic)
+    reasons = [json.loads(value or b"")["reason"] for _, value in letters]
+    assert reasons == ["bad_watermark"] * app.plan.partitions
+    assert worker.counters.total("watermarks_read") == 0
+    assert worker.counters.total("windows_closed") == 0
+    await app.publish([Watermark(now)])
+    assert await app.wait_for_releases(only_view(app).name, 9)
+
+
+async def test_records_without_a_timestamp_are_no_fault_where_events_have_a_time(app: Application) -> None:
+    assert app.log is not None
+    for record in SourceWriter(app.plan).records(visits(app, wall_clock_ms())):
+        app.log.take(record, -1)
+    await begin(app)
+
+
+@pytest.mark.parametrize("app", [((", time: {field: at}", ""),)], indirect=True)
+async def test_records_without_any_time_are_refused_for_that(app: Application) -> None:
+    topic = only_view(app).source.topic
+    values = [json.dumps({"user": f"u{number}", "page": "/"}).encode() for number in range(60)]
+    assert app.log is not None
+    for number, value in enumerate(values):
+        app.log.take(Message(topic, b"u%d" % number, value, 0), -1)
+    with pytest.raises(ConfigError, match=r"no_timestamp \(nearly all of the newest records\): .* timestamp \(-1\)"):
+        await begin(app)
 
 
 async def test_a_sample_counts_as_a_worker_does_that_finds_the_same_records(app: Application) -> None:

@@ -289,6 +289,15 @@ def test_position_of_a_kafka_partition_is_where_the_adapter_reads_it() -> None:
     assert "self._subscription = SubscriptionState(" in inspect.getsource(AIOKafkaConsumer.__init__)
 
 
+def test_isolation_level_reaches_the_fetcher() -> None:
+    """Faust sets it by `exactly_once` alone, and its recovery asks the same consumer where a changelog ends."""
+    assert 'isolation_level: str = "read_uncommitted"' in inspect.getsource(
+        AIOKafkaConsumerThread._create_worker_consumer
+    )
+    assert "isolation_level=self._isolation_level" in inspect.getsource(AIOKafkaConsumer.start)
+    assert "await consumer.highwaters(*tps)" in inspect.getsource(Recovery._build_highwaters)
+
+
 def test_static_membership_reaches_the_client() -> None:
     body = inspect.getsource(AIOKafkaConsumerThread._create_worker_consumer)
 

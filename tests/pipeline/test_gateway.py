@@ -22,8 +22,9 @@ from stream_dp.gateway.tokens import new_token, revoke_token
 from stream_dp.records.codec import encode_parts
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryLog
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.published import refusal, release, visits, visits_file  # noqa: F401 - fixtures
-from tests.support.serving import WITHIN_SECONDS, World, ready, status
+from tests.support.serving import World, ready, status
 
 Make = Callable[..., Any]
 PAGES = "/v1/views/pages"
@@ -246,7 +247,7 @@ async def test_a_client_that_takes_nothing_is_ended_and_others_hear_everything(
     release: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "SEND_SECONDS", 0.3)
+    monkeypatch.setattr(streams, "SEND_SECONDS", 1.0)
     many = {f"{'x' * 200} {number}": 900 for number in range(800)}
     world.publish(release({"home": 40}))
     async with world.serving() as session:

@@ -77,7 +77,7 @@ async def test_a_replay_publishes_the_bytes_of_an_application_that_reads_the_sam
             found = await app.published(name)
             return all(len(rows) == count + unlocked * (who == "public") for who, rows in found.items())
 
-        await app.eventually(is_all, within_s=30)
+        await app.eventually(is_all)
 
     found = await replayed(app, tmp_path, events, until)
 

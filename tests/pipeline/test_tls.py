@@ -17,9 +17,10 @@ from stream_dp.config.plan import Plan
 from stream_dp.gateway.tokens import new_token
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.localkafka.broker import free_port
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.published import VISITS, Call, call, release, visits, visits_file  # noqa: F401 - fixtures
 from tests.support.secured import make_certificates
-from tests.support.serving import WITHIN_SECONDS, World, ready
+from tests.support.serving import World, ready
 
 Make = Callable[..., Any]
 SECURE = "; HttpOnly; Max-Age=34560000; Path=/; SameSite=strict; Secure"

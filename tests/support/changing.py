@@ -80,6 +80,11 @@ class Changing:
         assert self.app.worker is not None
         return [one for one in self.app.worker.plan.views.values() if one.view == self.view.name]
 
+    def later_audiences(self) -> list[str]:
+        """Return the audiences of today that some edition was made without."""
+        editions = [edition for asked in self.definitions() for edition in asked.editions]
+        return [name for name in self.view.audiences if not all(name in one.audiences for one in editions)]
+
     def expected(
         self, script: Script, until: int, seen: Callable[[ViewPlan, Event], Event | None] = lambda _asked, event: event
     ) -> dict[str, list[AnyRecord]]:
@@ -132,6 +137,10 @@ class Changing:
             refused = [record for record in records if isinstance(record, Refusal)]
             assert [(record.window.start_ms, record.reason) for record in refused] == [(at, "lost") for at in lost]
         releases = _without(releases, lost)
+        for name in self.later_audiences():
+            # Windows that an audience gets late come after some that it gets in time. How many is not promised.
+            releases.get(name, []).sort(key=_place)
+            expected.get(name, []).sort(key=_place)
         assert differing(told(releases), told(expected)) == []
         await self.assert_charged(releases)
 
@@ -178,6 +187,10 @@ def _without(releases: Mapping[str, Sequence[AnyRecord]], lost: Collection[int])
     return {
         name: [record for record in records if record.window.start_ms not in lost] for name, records in releases.items()
     }
+
+
+def _place(record: AnyRecord) -> tuple[int, int]:
+    return record.window.start_ms, record.revision
 
 
 def told(releases: Mapping[str, Iterable[AnyRecord]]) -> dict[str, list[dict[str, Any]]]:

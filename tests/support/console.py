@@ -21,11 +21,11 @@ from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.gateway import Answer, ask
 
 OWN = {"origin": "http://localhost", "content_type": "application/json"}
 DAY_MS = 86_400_000
-WITHIN_SECONDS = 20
 
 
 class Recording(MemoryClient):

@@ -29,6 +29,10 @@ from stream_dp.windows.views import CountedView
 from tests.support.machine import Machine
 
 PARTIALS, LETTERS = "partials", "letters"
+FIRST_BELIEVED = 631_152_000_000
+"""1990-01-01, UTC."""
+YEAR_ONE = -62_135_596_800_000
+"""0001-01-01, UTC."""
 
 
 def everything(counts: Mapping[str, int]) -> Mapping[str, int]:
@@ -365,6 +369,9 @@ class Oracle:
             if mark is None:
                 self.refused.append((entry.offset, "null_key" if entry.key is None else "null_value", ""))
                 return
+            if not self.believes(int(mark), now):
+                self.refused.append((entry.offset, "bad_watermark", ""))
+                return
             for one in self.views:
                 one.watermark(int(mark), now)
             return
@@ -382,6 +389,11 @@ class Oracle:
             if reason is not None:
                 self.refused.append((entry.offset, reason, one.view.name))
 
+    def believes(self, mark: int, now: int) -> bool:
+        """Whether a watermark is no further ahead than events may be, and not before 1990 where no window is."""
+        first = FIRST_BELIEVED if all(one.view.first_ms >= FIRST_BELIEVED for one in self.views) else YEAR_ONE
+        return first <= mark <= now + max(one.view.max_ahead_ms for one in self.views)
+
     def tally(self) -> Counter[tuple[str, str]]:
         """How often each (reason, view) was refused."""
         return Counter((reason, view) for _, reason, view in self.refused)
@@ -389,7 +401,8 @@ class Oracle:
     def totals(self, entries: Sequence[Entry]) -> Totals:
         """What the records add up to when every window is closed, without zeros."""
         found: Totals = {("events_consumed", ()): len(entries)}
-        found["watermarks_read", ()] = sum(not entry.value and bool(entry.headers) for entry in entries)
+        marks = sum(not entry.value and bool(entry.headers) for entry in entries)
+        found["watermarks_read", ()] = marks - self.tally()["bad_watermark", ""]
         for (reason, name), amount in self.tally().items():
             of_view = ("view", name)
             if reason == "unlisted":

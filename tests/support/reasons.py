@@ -9,10 +9,11 @@ from stream_dp.windows import avro, bounding, events, views
 from stream_dp.windows import avro as schemas
 from stream_dp.windows.handover import CHANGED
 from stream_dp.windows.participation import REFUSED
+from stream_dp.windows.plausible_times import BAD_WATERMARK
 
 
 def _reasons() -> frozenset[str]:
-    found: set[str] = {CHANGED, REFUSED}
+    found: set[str] = {CHANGED, REFUSED, BAD_WATERMARK}
     for module in (avro, bounding, events, schemas):
         assert module.__file__ is not None
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):

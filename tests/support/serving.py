@@ -28,8 +28,7 @@ from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
-
-WITHIN_SECONDS = 20
+from stream_dp.testing.application import WITHIN_SECONDS
 
 
 @dataclass
@@ -43,6 +42,8 @@ class World:
     port: int = 0
     streams: Collection[Stream] = ()
     """Those that the newest gateway has open."""
+    connections: Collection[object] = ()
+    """Those that its server has open."""
 
     def topic(self, audience: str = "public") -> str:
         return Topics.of(self.plan).release("pages", audience)
@@ -75,6 +76,7 @@ class World:
         with socket.create_server(("127.0.0.1", self.port)) as place:
             self.port = place.getsockname()[1]
             http = server.Server(gateway.app(reader.run), gateway.hub.shut_down, listening.set, **tls)
+            self.connections = http.server_state.connections
             running = asyncio.create_task(http.serve([place]))
             await asyncio.wait_for(listening.wait(), WITHIN_SECONDS)
             url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}"

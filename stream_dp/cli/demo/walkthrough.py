@@ -119,7 +119,7 @@ def chosen_broker(say: Callable[[str], None], *, keep_running: bool) -> Iterator
         found = localkafka.start(say=say)
         try:
             say(
-                f"Broker: Apache Kafka {jars.KAFKA_VERSION} on this machine, {found.address}: one node, no "
+                f"Broker: Apache Kafka {jars.kafka_version()} on this machine, {found.address}: one node, no "
                 "authentication; STREAM_DP_BROKER names another."
             )
             yield Choice(f"kafka://{found.address}", found)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 import faust
 import mode
 import rocksdict
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from faust.stores import STORES
 from faust.tables.manager import TableManager
@@ -104,6 +105,8 @@ class App(faust.App):
     clock_bound_ms: int | None = CLOCK_BOUND_MS
     memory_log: MemoryLog | None = None
     cluster: Cluster | None = None
+    ends: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+    """Returns the high watermarks of partitions (`Client.ends`)."""
     claim: Claim
     protocol: str = ""
     outage: Outage

@@ -14,6 +14,9 @@ clock showed, and where each source ended when it was asked just after. The reco
 tick, those behind it follow. So the logs alone say which records a tick finds in time: how fast they are read, and how
 many at once, decides nothing. A record waits for the first tick behind it. Nobody believes a tick alone: the broker
 says when it was appended (`read_tick`).
+
+The ends that a tick names are high watermarks, and only committed records are fetched. So a tick also waits until the
+transactions that were open when it was made have been committed or aborted.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from faust.types import TP
 
@@ -56,13 +55,8 @@ def reading(cluster: Cluster) -> Reading:
 
     @asynccontextmanager
     async def read(since: Mapping[TP, int | None]) -> AsyncIterator[RecordReader]:
-        consumer = AIOKafkaConsumer(
-            **cluster.options,
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            key_deserializer=BARE,
-            max_partition_fetch_bytes=BATCH_BYTES,
+        consumer = cluster.consumer(
+            auto_offset_reset="none", key_deserializer=BARE, max_partition_fetch_bytes=BATCH_BYTES
         )
         try:
             await consumer.start()

@@ -39,7 +39,8 @@ async def read_published(
 
     Raises:
         BrokerError: the cluster does not answer.
-        StateError: a topic holds a record that is none of ours.
+        StateError: a topic holds a record that is none of ours, or a transaction is open in one, so that releases could
+            be missed.
     """
     definitions: dict[str, list[ViewPlan]] = {}
     for one in views:
@@ -50,7 +51,9 @@ async def read_published(
         topic(view.view, audience): (definitions[view.view], audience) for view in held for audience in view.readers
     }
     found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
-    ends = await client.ends([TP(place, 0) for place in places]) if places else {}
+    parts = [TP(place, 0) for place in places]
+    await client.check_decided(parts)
+    ends = await client.ends(parts)
     last, left = (None if whole else NEWEST), [*places]
     while left:
         told = dict.fromkeys(left, 0)

@@ -27,8 +27,8 @@ from aiokafka.errors import (
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from stream_dp.config.access import Broker
-from stream_dp.errors import AccessError, BrokerError, OutageError
-from stream_dp.runtime.kafka.cluster import Cluster
+from stream_dp.errors import AccessError, BrokerError, OutageError, StateError
+from stream_dp.runtime.kafka.cluster import READ_UNCOMMITTED, Cluster
 from stream_dp.runtime.kafka.outages import answering, diagnose, explain_silence, lacks_right, not_allowed
 from stream_dp.runtime.kafka.requests import (
     dismissal,
@@ -132,12 +132,41 @@ class Client(Protocol):
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
 
+        Records of aborted transactions are left out. Records after the first one of an open transaction come when it
+        has ended; `until_end` does not wait for them (`stable_ends`).
+
         With `last`, only that many offsets before those ends are read of each partition; compaction may have left fewer
         records there. Of a partition in `since` only the records from that offset on are read.
         """
 
     async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where partitions end now: the offset of the next record of each."""
+        """Return where partitions end now: the offset of the next record of each, open transactions included.
+
+        This is Kafka's high watermark.
+        """
+
+    async def stable_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return how far partitions can be read now: to the first record of an open transaction, or to their ends.
+
+        This is Kafka's last stable offset. Readers get no record from there on.
+        """
+
+    async def check_decided(self, places: Collection[TopicPartition]) -> None:
+        """Make sure that all records that are in partitions now can be read.
+
+        Raises:
+            StateError: a transaction is open in one of them.
+        """
+        ends = await self.ends(places)
+        stable = await self.stable_ends(places)
+        for place, end in ends.items():
+            offset = stable[place]
+            if offset < end:
+                raise StateError(
+                    f"a transaction is open in topic {place.topic}, partition {place.partition}, at offset {offset}: "
+                    "later records cannot be read. Only stream-dp may write to this topic, and it does so without "
+                    "transactions. Stop the other producer, wait until its transaction ends, and try again"
+                )
 
     async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin now: the offset of the first record of each that was not deleted, or its end."""
@@ -159,15 +188,26 @@ class KafkaClient(Client):
         producer: AIOKafkaProducer,
         admin: AIOKafkaAdminClient,
         idle: AIOKafkaConsumer,
+        stable: AIOKafkaConsumer,
         publish_seconds: float | None = PUBLISH_SECONDS,
     ) -> None:
-        """Set up the client on started parts; `idle` is a consumer without partitions, whose connections are free."""
+        """Set up the client on started parts.
+
+        Args:
+            cluster: how the cluster is reached.
+            producer: writes records.
+            admin: sends all other requests.
+            idle: a consumer without partitions, whose connections are free; asked where partitions end.
+            stable: another one, which reads committed records only; asked how far partitions can be read.
+            publish_seconds: time limit of what is published, None for none.
+        """
         self._cluster = cluster
         self._address = cluster.address
         self._publish_seconds = publish_seconds
         self._producer = producer
         self._admin = admin
         self._idle = idle
+        self._stable = stable
 
     def _check(
         self, code: int, name: str, what: str, harmless: type[KafkaError] | None = None, reason: str | None = None
@@ -403,9 +443,7 @@ class KafkaClient(Client):
         if missing := [topic for topic in topics if topic not in states]:
             raise BrokerError(f"the cluster at {self._address} has no topic {missing[0]}; has a worker been started?")
         places = [TopicPartition(topic, p) for topic in topics for p in range(states[topic].partitions)]
-        consumer = AIOKafkaConsumer(
-            **self._cluster.options, group_id=None, auto_offset_reset="earliest", enable_auto_commit=False
-        )
+        consumer = self._cluster.consumer(auto_offset_reset="earliest")
         try:
             with self._answering():
                 await consumer.start()
@@ -436,7 +474,15 @@ class KafkaClient(Client):
         Raises:
             BrokerError: not every leader answered in time.
         """
-        return await self._offsets(self._idle.end_offsets, places)
+        return await self._offsets(self._idle, self._idle.end_offsets, places)
+
+    async def stable_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return how far partitions can be read now, as their leaders say.
+
+        Raises:
+            BrokerError: not every leader answered in time.
+        """
+        return await self._offsets(self._stable, self._stable.end_offsets, places)
 
     async def begins(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin now, as their leaders say.
@@ -444,11 +490,13 @@ class KafkaClient(Client):
         Raises:
             BrokerError: not every leader answered in time.
         """
-        return await self._offsets(self._idle.beginning_offsets, places)
+        return await self._offsets(self._idle, self._idle.beginning_offsets, places)
 
-    async def _offsets(self, ask: Callable[..., Any], places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _offsets(
+        self, consumer: AIOKafkaConsumer, ask: Callable[..., Any], places: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         for topic in {place.topic for place in places}:  # else aiokafka learns of one new topic in 0.1 s
-            self._idle._client.add_topic(topic)
+            consumer._client.add_topic(topic)
         with self._answering():
             async with asyncio.timeout(ENDS_SECONDS):
                 return dict(await ask([TopicPartition(*place) for place in places]))
@@ -500,13 +548,15 @@ async def connect(broker: Broker, embedded: Client | None = None, *, patient: bo
         max_batch_size=1 << 18,
     )
     admin = AIOKafkaAdminClient(**cluster.options)
-    idle = AIOKafkaConsumer(**cluster.options, group_id=None, enable_auto_commit=False)
+    idle = cluster.consumer(isolation_level=READ_UNCOMMITTED)
+    stable = cluster.consumer()
     try:
         try:
             async with asyncio.timeout(None if patient else CONNECT_SECONDS):
                 await producer.start()
                 await admin.start()
                 await idle.start()
+                await stable.start()
         except (KafkaError, OSError) as error:
             refused = not_allowed(cluster.address, error) or await diagnose(cluster)
             if refused is not None:
@@ -516,7 +566,7 @@ async def connect(broker: Broker, embedded: Client | None = None, *, patient: bo
             words = found or f"{why}; is it up? `stream-dp kafka status`"
             raise OutageError(f"no Kafka answers at {cluster.address}: {words}") from None
         try:
-            yield KafkaClient(cluster, producer, admin, idle, None if patient else PUBLISH_SECONDS)
+            yield KafkaClient(cluster, producer, admin, idle, stable, None if patient else PUBLISH_SECONDS)
         except OutageError as error:
             found = "" if patient else await explain_silence(cluster)
             if found:
@@ -525,5 +575,6 @@ async def connect(broker: Broker, embedded: Client | None = None, *, patient: bo
     finally:
         await asyncio.sleep(0)  # a task of the consumer that is cancelled before it ran hides the error that ends us
         await idle.stop()
+        await stable.stop()
         await admin.close()
         await producer.stop()

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import SaslAuthenticationFailed
 
@@ -22,6 +23,10 @@ from stream_dp.text_files import read_fault, read_text
 
 log = logging.getLogger("stream_dp.worker")
 
+READ_COMMITTED = "read_committed"
+"""Isolation level of a consumer that gets no record of an open or aborted transaction."""
+READ_UNCOMMITTED = "read_uncommitted"
+"""Isolation level of a consumer that gets every record, and is told high watermarks as the ends of partitions."""
 OPEN_TO_OTHERS = 0o007
 """Of a file's mode: what everybody else on the machine may do with it."""
 
@@ -69,6 +74,17 @@ class Cluster:
     def address(self) -> str:
         """The bootstrap address: "host:port[,host:port...]"."""
         return self.broker.address
+
+    def consumer(self, *, isolation_level: str = READ_COMMITTED, **options: Any) -> AIOKafkaConsumer:
+        """Return a new consumer that belongs to no group.
+
+        Args:
+            isolation_level: `READ_COMMITTED` for everything that reads records.
+            options: further arguments of `AIOKafkaConsumer`.
+        """
+        return AIOKafkaConsumer(
+            **self.options, group_id=None, enable_auto_commit=False, isolation_level=isolation_level, **options
+        )
 
     @classmethod
     def of(cls, broker: Broker) -> Cluster:

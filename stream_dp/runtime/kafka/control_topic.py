@@ -61,6 +61,9 @@ class SettingsLog:
             end = (await self._client.ends([self.place])).get(self.place, 0)
         before = len(self._records)
         if end > self._read_to:
+            # Records after the first one of an open transaction are read when it has ended.
+            end = (await self._client.stable_ends([self.place])).get(self.place, 0)
+        if end > self._read_to:
             since = {self.place: self._read_to}
             async for record in self._client.follow([self.place.topic], until_end=True, since=since):
                 if record.offset >= self._read_to:
@@ -81,6 +84,7 @@ class SettingsLog:
 
         Raises:
             ConfigError: they are too large for one record.
+            StateError: a transaction is open in the control topic.
             BrokerError: the cluster does not answer.
         """
         value = encode_posted(posted)
@@ -89,6 +93,7 @@ class SettingsLog:
                 f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
                 "into files or topics"
             )
+        await self._client.check_decided([self.place])
         await self.read()
         if posted.number != len(self.known) + 1:
             return False

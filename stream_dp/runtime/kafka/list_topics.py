@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -197,7 +197,8 @@ class ListTopic:
         Returns:
             Whether there was anything new.
         """
-        ends = await client.ends([TopicPartition(self.name, partition) for partition in range(state.partitions)])
+        places = [TopicPartition(self.name, partition) for partition in range(state.partitions)]
+        ends = await client.stable_ends(places)  # with `ends`, what an open transaction hides would be passed over
         anew = state.id != self._id or any(ends.get(tp, 0) < offset for tp, offset in self._read_to.items())
         since = {} if anew else self._read_to
         if ends == since:
@@ -354,6 +355,11 @@ class ListWatch:
         """The topics that were gone, or that the broker refused to let read, when they were looked at last."""
         self._warned: dict[str, str] = {}
         """By view, what was said last of lists that it cannot use."""
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The topics that are read."""
+        return self._lists.topics.keys()
 
     def follow(self, plan: Plan) -> None:
         """Go on with the views of a plan."""

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError, Fault
@@ -243,7 +244,12 @@ def _check_deleted(
 
 
 async def _read(owners: str, client: Client) -> tuple[list[Placed], int]:
-    """The claims that were not withdrawn, in the order of the log, and the offset of its last record."""
+    """The claims that were not withdrawn, in the order of the log, and the offset of its last record.
+
+    Raises:
+        StateError: a transaction is open in the topic, so that a claim could be missed.
+    """
+    await client.check_decided([TopicPartition(owners, 0)])
     found: dict[bytes, Placed] = {}
     last = -1
     async for record in client.follow([owners], until_end=True):

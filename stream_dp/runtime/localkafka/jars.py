@@ -79,7 +79,9 @@ def maven_problem() -> str | None:
 
 
 KAFKA_VERSION = "4.3.0"
-"""The version `pom.xml` pins."""
+"""The version that `pom.xml` pins."""
+OLDEST_KAFKA_VERSION = "3.4.1"
+"""The oldest version that `make kafkas` tests."""
 
 _FETCH_WITHIN_S = 900
 
@@ -96,13 +98,27 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache").absolute() / "stream-dp"
 
 
+def kafka_version() -> str:
+    """Return the version of the local Kafka: the one of STREAM_DP_KAFKA_VERSION, else `KAFKA_VERSION`.
+
+    Raises:
+        BrokerError: the variable does not hold a version.
+    """
+    version = os.environ.get("STREAM_DP_KAFKA_VERSION") or KAFKA_VERSION
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise BrokerError(
+            f"STREAM_DP_KAFKA_VERSION is {version!r}; write a version of Apache Kafka, like {KAFKA_VERSION}"
+        )
+    return version
+
+
 def jars_folder() -> Path:
     """Where the jars of this `pom.xml` are, or will be once fetched; the folder exists only when complete.
 
     Its name carries a digest of `pom.xml`, so that another set of versions never mixes with this one.
     """
     pom = files(__package__).joinpath("pom.xml").read_bytes()
-    return cache_folder() / "kafka" / KAFKA_VERSION / f"libs-{hashlib.sha256(pom).hexdigest()[:12]}"
+    return cache_folder() / "kafka" / kafka_version() / f"libs-{hashlib.sha256(pom).hexdigest()[:12]}"
 
 
 def local_kafka_problem() -> str | None:
@@ -132,7 +148,7 @@ def fetch_jars(say: Callable[[str], None] = lambda _: None) -> Path:
     if folder.is_dir():
         return folder
     maven = maven_command()
-    say(f"Fetching Apache Kafka {KAFKA_VERSION} with Maven (44 MB, once) into {folder}")
+    say(f"Fetching Apache Kafka {kafka_version()} with Maven (44 MB, once) into {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
     try:
@@ -150,8 +166,9 @@ def fetch_jars(say: Callable[[str], None] = lambda _: None) -> Path:
 
 def _copy_dependencies(maven: str, folder: Path) -> None:
     """Run Maven; what it downloads must match the checksums its repository publishes."""
+    version = kafka_version()
     with as_file(files(__package__).joinpath("pom.xml")) as pom:
-        command = [maven, "-q", "-B", "--strict-checksums", "-f", str(pom)]
+        command = [maven, "-q", "-B", "--strict-checksums", "-f", str(pom), f"-Dkafka.version={version}"]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_WITHIN_S)  # noqa: S603
@@ -161,6 +178,6 @@ def _copy_dependencies(maven: str, folder: Path) -> None:
             raise BrokerError(f"{maven} does not run: {error}") from error
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise BrokerError(f"Maven could not fetch Kafka {KAFKA_VERSION} (exit {done.returncode}); it said:\n{said}")
-    if not (folder / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
-        raise BrokerError(f"Maven ended well but brought no kafka_2.13-{KAFKA_VERSION}.jar")
+        raise BrokerError(f"Maven could not fetch Kafka {version} (exit {done.returncode}); it said:\n{said}")
+    if not (folder / f"kafka_2.13-{version}.jar").is_file():
+        raise BrokerError(f"Maven ended well but brought no kafka_2.13-{version}.jar")

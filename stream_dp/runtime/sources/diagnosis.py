@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -136,12 +137,18 @@ def most_common_form(values: Iterable[bytes], form: Callable[[bytes], str] = for
 class Fields:
     """The fields of the objects in a sample, and of what type they are: one object of every user."""
 
-    def __init__(self, records: Iterable[Record], read: Callable[[bytes], Any] = msgspec.json.decode) -> None:
+    def __init__(
+        self,
+        records: Iterable[Record],
+        read: Callable[[bytes], Any] = msgspec.json.decode,
+        written_ms: Callable[[Record], int] = attrgetter("timestamp"),
+    ) -> None:
         """Read the records; those that cannot be read are passed over.
 
         Args:
             records: of one source.
             read: from a value to the object that it holds.
+            written_ms: from a record to the time when it was written.
         """
         self.objects: list[Mapping[str, Any]] = []
         self.keys: list[bytes] = []
@@ -159,7 +166,7 @@ class Fields:
             if isinstance(value, dict):
                 self.objects.append(value)
                 self.keys.append(record.key or b"")
-                self.written.append(record.timestamp)
+                self.written.append(written_ms(record))
             else:
                 self._others[_type(value)] += 1
 

@@ -30,6 +30,7 @@ from stream_dp.windows.avro import whole
 from stream_dp.windows.count_rows import REPEATS
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.events import MAX_ITEM_BYTES, MAX_KEY_BYTES, MOST_BYTES, MOST_ITEMS, Record
+from stream_dp.windows.plausible_times import BAD_WATERMARK
 
 NO_FAULTS = frozenset(REPEATS)
 """Reasons that are none of the data: the bounds of a view at work."""
@@ -70,7 +71,10 @@ _REMEDIES = {
     "wrong_type": "a field has the wrong type; {types}",
     "item_too_long": f"an item is longer than {MAX_ITEM_BYTES:,} bytes; count a shorter field",
     "too_many_items": f"their list has more than {MOST_ITEMS:,} items; let the producers write several events",
-    "bad_watermark": "the watermark header is not a number; it must be a time in ms, as text",
+    "no_timestamp": "the producer wrote them without a timestamp (-1), and {source} has no time field; let the "
+    "producers write timestamps, or set {source}.time",
+    "bad_watermark": "the watermark header must be a time in ms since 1970, as text: a whole number, from 1990 to "
+    "{aheads} ahead of the clock. These watermarks are not used",
     "wrong_partition": "they are not in the partition that {source}.partitioner ({partitioner}) gives their user; if "
     "the producers use {other_hash}",
     "before_start": "their time is before the first window, which began with window.start or the first start, so a "
@@ -186,7 +190,11 @@ def findings(
     place = f"sources.{source.name}"
     of_all: list[Finding] = []
     for reason, places in trial.refused.items():
-        message = _cause(reason, source, views, trial, with_names=with_names) or remedy(reason, source, views)
+        if reason == BAD_WATERMARK:
+            cause = _watermark_unit(trial)
+        else:
+            cause = _cause(reason, source, views, trial, with_names=with_names)
+        message = cause or remedy(reason, source, views)
         of_all.append(Finding(path=place, reason=reason, records=len(places), message=message))
     if number := len(trial.misplaced):
         path, message = f"{place}.partitioner", _placing(source, trial)
@@ -207,7 +215,8 @@ def findings(
     yield from _historic(source, views, trial)
     if with_names:
         yield from _untimed(source, views, trial)
-    if trial.sample and (newest := max(record.timestamp for record in trial.sample)) > now_ms + _AHEAD_MS:
+        yield from _outlying(source, trial)
+    if (newest := trial.newest_ms) is not None and newest > now_ms + _AHEAD_MS:
         message = f"the time of the newest record is {_length(newest - now_ms)} ahead of this machine; set the clocks"
         yield Finding(path=f"sources.{source.name}", message=message)
 
@@ -229,7 +238,7 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
         case "missing_field":
             return _missing(fields, paths, with_names=with_names)
         case "wrong_type":
-            written_ms = max((record.timestamp for record in records), default=0)
+            written_ms = max(map(trial.written_ms, records), default=0)
             return _mistyped(fields, paths, lists, source, written_ms)
         case "key_mismatch":
             return _mismatched(fields, [record.key for record in records], source, with_names=with_names)
@@ -246,7 +255,9 @@ def _mismatched(fields: Fields, keys: Iterable[bytes], source: SourcePlan, *, wi
 
 
 def _fields(records: Iterable[Record], source: SourcePlan, trial: Trial) -> Fields:
-    return Fields(records) if source.format == "json" else Fields(records, partial(whole, trial.schemas))
+    if source.format == "json":
+        return Fields(records, written_ms=trial.written_ms)
+    return Fields(records, partial(whole, trial.schemas), trial.written_ms)
 
 
 def _missing(fields: Fields, paths: Mapping[str, str], *, with_names: bool) -> str:
@@ -291,6 +302,37 @@ def _mistyped(
         unit = fields.unit(name, written_ms) if name == time else ""
         return f"{said}; set sources.{source.name}.time.unit: {unit}" if unit else said
     return ""
+
+
+def _watermark_unit(trial: Trial) -> str:
+    """Return the unit of most watermarks that are not believed, and the remedy; empty if they have no unit."""
+    usual = trial.bad_watermarks.most_common(1)
+    if not usual:  # none is a number
+        return ""
+    unit, watermarks = usual[0]
+    if not unit or 2 * watermarks <= len(trial.refused[BAD_WATERMARK]):
+        return ""
+    return (
+        f"the watermark headers look like {unit}, and must be milliseconds since 1970; let the producers write those. "
+        "These watermarks are not used, so they close no window"
+    )
+
+
+def _outlying(source: SourcePlan, trial: Trial) -> Iterator[Finding]:
+    """Events whose times are far from the others; if most are, the unit is in doubt, which is another finding."""
+    if trial.unit or trial.spread.bulk is None:
+        return
+    for one in trial.spread.outlying():
+        span = one.span
+        named = ", ".join(f"partition {partition} offset {offset:,}" for (partition, offset), _ in span.places)
+        more = ", ..." if span.events > len(span.places) else ""
+        times = "the time of 1 event is" if span.events == 1 else f"the times of {span.events:,} events are"
+        yield Finding(
+            path=f"sources.{source.name}.time",
+            records=span.events,
+            message=f"{times} {one.why}: {named}{more}. No event moves a clock, so they change no other event; correct "
+            "them at the producers",
+        )
 
 
 def _mistimed(source: SourcePlan, unit: str) -> str:
@@ -412,7 +454,10 @@ def clocks(source: SourcePlan, trial: Trial, now_ms: int) -> Iterator[str]:
         side = "behind" if lag > 0 else "ahead of"
         apart = "mostly agree with" if abs(lag) < _NEAR_MS else f"are mostly {_length(abs(lag))} {side}"
         yield f"event times {apart} record times"
-    age = now_ms - max(record.timestamp for record in trial.sample)
+    if trial.newest_ms is None:
+        yield "the records have no timestamp"
+        return
+    age = now_ms - trial.newest_ms
     if age <= -_AHEAD_MS:
         yield f"the time of the newest record is {_length(-age)} ahead of this machine"
     else:

@@ -27,7 +27,9 @@ from stream_dp.windows.counting import CountedPartition
 from stream_dp.windows.effects import NoRows
 from stream_dp.windows.events import Decoded, Record, Schemas
 from stream_dp.windows.open_windows import OpenWindow
+from stream_dp.windows.outlying_times import TimeSpread, longest_gap_ms
 from stream_dp.windows.participation import Participation
+from stream_dp.windows.plausible_times import PlausibleTimes
 from stream_dp.windows.rekeying import RekeyedEvent
 
 SAMPLE_RECORDS = 2000
@@ -129,21 +131,27 @@ class Trial:
 
     Attributes:
         sample: the sample.
+        now_ms: the clock of this machine.
+        spread: the times of the events, by place.
         schemas: how its values were read, if they are in Avro.
-        watermarks: by partition, how many it has.
+        watermarks: by partition, how many it has that are believed.
+        bad_watermarks: how many others there are, by the unit in which they would be believed; empty for no unit.
         reached_ms: the furthest of them; None where there is none.
         refused: the records that are no event, by reason.
         misplaced: the events in a partition that is not their user's.
         unit: what the times seem to be in that make no sense in the configured unit; nothing where they do.
         mistimed: their events.
-        lags_ms: of every event, how long after its time it was written, by the timestamp of its record; sorted.
+        lags_ms: of every event whose record has a timestamp, how long after its time it was written; sorted.
         places: by user, the partitions that have events of them.
         views: what each view makes of the events.
     """
 
     sample: Sample
+    now_ms: int
+    spread: TimeSpread[Place]
     schemas: Schemas = field(default_factory=dict)
     watermarks: Counter[int] = field(default_factory=Counter)
+    bad_watermarks: Counter[str] = field(default_factory=Counter)
     reached_ms: int | None = None
     refused: defaultdict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
     misplaced: list[Place] = field(default_factory=list)
@@ -157,6 +165,15 @@ class Trial:
     def events(self) -> int:
         """Number of records that are no watermark."""
         return len(self.sample) - self.watermarks.total()
+
+    def written_ms(self, record: Record) -> int:
+        """Return when a record was written; the clock of this machine if the producer left its timestamp out."""
+        return record.timestamp if record.timestamp >= 0 else self.now_ms
+
+    @property
+    def newest_ms(self) -> int | None:
+        """When the newest record was written; None if no record has a timestamp."""
+        return max((record.timestamp for record in self.sample if record.timestamp >= 0), default=None)
 
     def faulty(self, view: str) -> int:
         """Return the number of records that a view does not count because of a fault that producers have to mend.
@@ -199,28 +216,39 @@ def count_sample(
         schemas: how its values are read, if they are in Avro.
     """
     form = event_format(source, views)
-    trial = Trial(sample, schemas)
+    windows = [view.window for view in views]
+    plausible = PlausibleTimes.of((window.first_ms for window in windows), (window.max_ahead_ms for window in windows))
+    spread = TimeSpread[Place](plausible, now_ms, longest_gap_ms(window.shape for window in windows))
+    trial = Trial(sample, now_ms, spread, schemas)
     seconds = list(_seconds(sample, _reader(source, views, schemas), now_ms))
-    written = {(at, record.offset): record.timestamp for at, records in sample.records.items() for record in records}
+    written = {(at, record.offset): record for at, records in sample.records.items() for record in records}
     events: list[Place] = []
     times: list[tuple[int, int]] = []
     for partition, _, _, decoded in seconds:
+        claimed = dict(decoded.watermarks)
+        decoded.watermarks, not_believed = plausible.check_watermarks(decoded.watermarks, now_ms)
+        decoded.refused += not_believed
+        trial.bad_watermarks.update(plausible.unit_of(claimed[offset], now_ms) for offset, _ in not_believed)
         trial.watermarks[partition] += len(decoded.watermarks)
         for _, time in decoded.watermarks:
             trial.reached_ms = max(time, trial.reached_ms or time)
         for offset, reason in decoded.refused:
             trial.refused[reason].append((partition, offset))
         misplaced = CountedPartition(source.name, partition, user_partitioner(source)).misplaced(decoded.users)
+        spread.add([(partition, offset) for offset in decoded.offsets], decoded.times)
         for offset, user, time in zip(decoded.offsets, decoded.users, decoded.times, strict=True):
             trial.places[user].add(partition)
             events.append((partition, offset))
-            times.append((time, written[partition, offset]))
+            record = written[partition, offset]
+            times.append((time, trial.written_ms(record)))
+            if record.timestamp >= 0:
+                trial.lags_ms.append(record.timestamp - time)
             if user in misplaced:
                 trial.misplaced.append((partition, offset))
-    trial.lags_ms = sorted(at - time for time, at in times)
+    trial.lags_ms.sort()
     trial.unit, mistimed = other_unit(form, times)
     trial.mistimed = [events[at] for at in mistimed]
-    oldest = min((time for time, _ in times), default=now_ms)
+    oldest = now_ms if spread.bulk is None else spread.bulk.first_ms
     for column, view in enumerate(views):
         trial.views[view.name] = _taken(view, column, source, seconds, begun.get(view.name), oldest, now_ms)
     return trial
@@ -247,14 +275,18 @@ def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> 
 
 
 def _seconds(sample: Sample, decode: Callable[[Sequence[Record]], Decoded], now_ms: int) -> Iterator[_Second]:
-    """The records of each second, decoded, and the ticks around them; none is later than the machine's clock."""
+    """The records of each second, decoded, and the ticks around them; none is later than the machine's clock.
+
+    It is not known between which ticks a record without a timestamp stands, so it is neither late nor early by them.
+    """
 
     def second(record: Record) -> int:
         return min(record.timestamp, now_ms) // 1000
 
     for partition, records in sample.records.items():
         for at, together in groupby(records, second):
-            yield _Second(partition, 1000 * at, min(1000 * (at + 1), now_ms), decode(list(together)))
+            behind_ms = min(1000 * (at + 1), now_ms) if at >= 0 else now_ms
+            yield _Second(partition, 1000 * at, behind_ms, decode(list(together)))
 
 
 def _taken(

@@ -38,6 +38,7 @@ from stream_dp.runtime.sources.sampling import (
 )
 from stream_dp.runtime.sources.schema_registry import SourceSchemas, open_registry
 from stream_dp.windows.events import Schemas
+from stream_dp.windows.plausible_times import BAD_WATERMARK
 
 MOST_ITEMS = 10_000
 """Per user, that a view may have."""
@@ -224,8 +225,9 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
         backfill: windows that are over already are to be released: of those that would be withdrawn at once it warns.
 
     Raises:
-        ConfigError: a view would refuse most of the sample for faults of the records, or the producers place users by
-            another partitioner. Late records, and those from before the first window, are no fault.
+        ConfigError: a view would refuse most of the sample for faults of the records, or all of its watermarks while
+            they are to close windows, or the producers place users by another partitioner. Late records, and those
+            from before the first window, are no fault.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
     if await read_history(plan, client):
@@ -249,6 +251,8 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
         worst = max(trial.faulty(view.name) for view in views)
         if trial.events >= LEAST_EVENTS and (2 * worst > trial.events or other_partitioner(source, trial)):
             faults.append(_refusal(source, trial, worst, found))
+        elif _believes_no_watermark(views, trial):
+            faults.append(_no_watermark(source, found))
         else:
             for one in found:
                 log.warning("%s: %s%s", one.path, _share(one, trial), one.message)
@@ -271,6 +275,21 @@ def _refusal(source: SourcePlan, trial: Trial, worst: int, found: Sequence[Findi
         f"a worker would refuse {share_words(worst, trial.events)} of the records in topic {source.topic}: "
         f"{'; '.join(reasons[:MOST_REASONS])}. Nothing was created or charged. `stream-dp check FILE --sample` shows "
         "more. To begin anyway, start with --unchecked-data",
+    )
+
+
+def _believes_no_watermark(views: Sequence[ViewPlan], trial: Trial) -> bool:
+    """Return True if watermarks are to close windows, and there are some, but a worker would believe none of them."""
+    by_watermarks = any(view.window.clock == "event" for view in views)
+    return by_watermarks and BAD_WATERMARK in trial.refused and not trial.watermarks.total()
+
+
+def _no_watermark(source: SourcePlan, found: Sequence[Finding]) -> Fault:
+    (words,) = [one.message for one in found if one.reason == BAD_WATERMARK]
+    return Fault(
+        f"sources.{source.name}",
+        f"a worker would believe no watermark of topic {source.topic}: {words}. Nothing was created or charged. To "
+        "begin anyway, start with --unchecked-data",
     )
 
 

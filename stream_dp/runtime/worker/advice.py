@@ -23,6 +23,7 @@ from stream_dp.runtime.faust.delivery import Balances, Counters
 from stream_dp.runtime.kafka.topics import sources_of
 from stream_dp.runtime.sources.findings import CLIPPED_PERCENT, NO_FAULTS, OF_RECORDS, remedy, share_words
 from stream_dp.windows.durations import format_time
+from stream_dp.windows.plausible_times import BAD_WATERMARK
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -123,7 +124,10 @@ class Advice:
         names = ", ".join(source.name for source in self._sources)
         path = f"sources.{names}" if len(self._sources) == 1 else f"sources {names}"
         for reason, amount in refused[""].items():
-            yield (path, reason), _refused(amount, records, self._remedies(reason))
+            if reason == BAD_WATERMARK:
+                yield (path, reason), self._bad_watermarks(amount)
+            else:
+                yield (path, reason), _refused(amount, records, self._remedies(reason))
         for source in self._sources:
             yield from self._of_views(source, refused, counted, events)
 
@@ -148,6 +152,11 @@ class Advice:
             words = f"{remedy('clipped', source, [view])}; `stream-dp check FILE --sample` compares both"
             share = _Share(clipped, whole, "of the contributions", words, CLIPPED_PERCENT, LEAST_CONTRIBUTIONS)
             yield (path, "clipped"), share
+
+    def _bad_watermarks(self, amount: int) -> _Share:
+        """Watermarks that are not believed, of all watermarks: they are few among the records, and close no window."""
+        watermarks = amount + self._counters.total("watermarks_read")
+        return _Share(amount, watermarks, "of the watermarks", self._remedies(BAD_WATERMARK), REFUSED_PERCENT)
 
     def _remedies(self, reason: str) -> str:
         """The remedy of records that are no event; which of several sources has them is not counted."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from faust.types import TP
+
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.exact.bits import Entropy, system_entropy
@@ -29,6 +31,8 @@ from stream_dp.runtime.faust.host import Agent, Host
 from stream_dp.runtime.faust.membership import protocol
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.list_topics import ListWatch
+from stream_dp.runtime.kafka.open_transactions import LOOK_SECONDS as TRANSACTIONS_SECONDS
+from stream_dp.runtime.kafka.open_transactions import OpenTransactions
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import RENEWAL_SECONDS
 from stream_dp.runtime.settled import Adoption, Settled
@@ -154,6 +158,7 @@ class Worker:
         timers: what it does again and again.
         watch: looks at the topics and their owners.
         lists: follows public lists in topics.
+        transactions: looks for transactions that block what it reads.
     """
 
     def __init__(
@@ -179,6 +184,7 @@ class Worker:
         plan = settled.plan
         self.app = new_app(plan, options.log, protocol(plan, settled, keys))
         self.app.clock_bound_ms = options.clock_bound_ms
+        self.app.ends = client.ends
         self.clock = Clock(options.clock_ms, options.clock_bound_ms)
         self._factory = partial(Factory, keys=keys, entropy=options.entropy, cache=self.app.block_cache)
         discard_former_copies(plan, settled, self.app.conf.tabledir)
@@ -200,6 +206,7 @@ class Worker:
         self.host.check_whole = self.watch.check_whole
         self._advice = Advice(plan, self.host.counters, self.host.balances)
         self.lists = ListWatch(plan, settled.lists, client, self.clock)
+        self.transactions = OpenTransactions(client, self._assigned, lambda: self.lists.topics, self.clock.steady_ms)
         register_agents(self.app, plan, agents, self.host)
         self.app.timer(options.tick_seconds)(self.timers.tick)
         self.app.timer(options.tick_seconds)(self.timers.tell_time)
@@ -208,6 +215,7 @@ class Worker:
         self.app.timer(LOOK_SECONDS)(self.watch.look)
         self.app.timer(ADVICE_SECONDS)(self._advice.look)
         self.app.timer(options.tick_seconds)(self.lists.look)
+        self.app.timer(TRANSACTIONS_SECONDS)(self.transactions.look)
         self.app.task()(Publisher(self.app, self.host).run)
         read = reading(self.app.cluster) if plan.standbys and self.app.cluster is not None else None
         self.copies = Copies(self.app, self.tables, read)
@@ -311,6 +319,11 @@ class Worker:
     def partitions(self) -> list[int]:
         """Partitions that it has."""
         return sorted(set().union(*(table.owned for table in self.tables.values())))
+
+    def _assigned(self) -> set[TP]:
+        """Return the partitions of every topic that the group has given to it."""
+        assigned: set[TP] = self.app.consumer.assignment()
+        return assigned
 
     @property
     def share(self) -> str:

@@ -23,13 +23,21 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StorageError, StreamDPError
-from stream_dp.records.models import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, encode_status
+from stream_dp.records.models import (
+    GapStatus,
+    PartitionStatus,
+    TransactionStatus,
+    ViewStatus,
+    WorkerStatus,
+    encode_status,
+)
 from stream_dp.releases.rows import LATE, stored_totals, stored_view
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.faust.delivery import Counters
 from stream_dp.runtime.faust.membership import instance_id
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
+from stream_dp.runtime.kafka.open_transactions import OpenTransactions
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.worker.health import Health
@@ -209,8 +217,16 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         settings_error=_refusal(health),
         topic_problems=[] if worker is None else [str(fault) for fault in worker.watch.wrong],
         clock_ahead_ms=health.clock_ahead_ms,
+        open_transactions=[] if worker is None else _open_transactions(worker.transactions),
         partitions={partition: _partition(standing, ends) for partition, standing in standings.items()},
     )
+
+
+def _open_transactions(transactions: OpenTransactions) -> list[TransactionStatus]:
+    return [
+        TransactionStatus(topic=one.place.topic, partition=one.place.partition, offset=one.offset, open_ms=age_ms)
+        for one, age_ms in sorted(transactions.long().items())
+    ]
 
 
 def _goes_by(plan: Plan, health: Health) -> Plan:

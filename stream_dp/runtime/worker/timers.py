@@ -201,6 +201,7 @@ class Timers:
         counted, control = self._host.counted_to(), self._adoption.place
         places = [TopicPartition(topic, partition) for partition in partitions for topic in sorted(self._app.sources)]
         ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
+        # The high watermarks: a tick waits until the transactions that were open when it was made have ended.
         found = dict(await self._client.ends([*places, control]))
         await self._adoption.catch_up(found.pop(control, None))
         for (topic, partition), end in found.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from immutables import Map
+from rpds import HashTrieMap
 
 from stream_dp.accounting import (
     Cost,
@@ -215,12 +215,12 @@ def test_sharpening_below_what_others_hold_is_free_even_when_nothing_is_left() -
 @pytest.mark.parametrize("spent", [cost("1.1"), cost("0.5", "1e-9"), cost("0.8")])
 def test_an_overdrawn_ledger_cannot_be_built(spent: Cost) -> None:
     with pytest.raises(StateError, match="its budget is"):
-        Ledger(cost("1"), spent=spent, reserved=Map(call=cost("0.3")))
+        Ledger(cost("1"), spent=spent, reserved=HashTrieMap({"call": cost("0.3")}))
 
 
 def test_a_ledger_does_not_change_with_the_mapping_it_was_built_from() -> None:
     shares = {"staff": cost("0.3")}
-    ledger = Ledger(cost("1"), reserved=Map(call=cost("0.3")), readers=shares)
+    ledger = Ledger(cost("1"), reserved=HashTrieMap({"call": cost("0.3")}), readers=shares)
     shares["staff"] = Cost.ZERO
     assert ledger.readers == {"staff": cost("0.3")}
     with pytest.raises(TypeError):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from immutables import Map
+from rpds import HashTrieMap
 
 from stream_dp.accounting import Cost, Dearest, Ledger, decode, encode, encode_cost
 from stream_dp.errors import StateError
@@ -21,7 +21,7 @@ HALVES = [Cost(Fraction(1, 8 // n), Fraction(0), Fraction(1, 7)) for n in (1, 2)
 LEDGER = Ledger(
     Cost(Fraction(3), Fraction("1e-6"), Fraction(7)),
     spent=Cost(Fraction("0.25"), Fraction("1e-9"), Fraction(1, 7)),
-    reserved=Map(b=Cost(Fraction(1, 3), Fraction(0)), a=Cost.ZERO),
+    reserved=HashTrieMap({"b": Cost(Fraction(1, 3), Fraction(0)), "a": Cost.ZERO}),
     readers={"staff": Cost(Fraction("0.25"), Fraction(0))},
     views={"pages": Cost(Fraction("0.25"), Fraction("1e-9"), Fraction(1, 7))},
     dearest={"pages 0": Dearest(2).raised(Cost.ZERO, HALVES[0]).raised(Cost.ZERO, HALVES[1])},
@@ -34,10 +34,10 @@ def test_decoding_returns_what_was_encoded(
 ) -> None:
     spent = sum(views.values(), Cost.ZERO)
     budget = sum(reserved.values(), start=spent)
-    ledger = Ledger(budget, spent, Map(reserved), readers, views)
+    ledger = Ledger(budget, spent, HashTrieMap(reserved), readers, views)
     assert decode(encode(ledger)) == ledger
     shuffled = [dict(reversed(one.items())) for one in (reserved, readers, views)]
-    assert encode(Ledger(budget, spent, Map(shuffled[0]), shuffled[1], shuffled[2])) == encode(ledger)
+    assert encode(Ledger(budget, spent, HashTrieMap(shuffled[0]), shuffled[1], shuffled[2])) == encode(ledger)
 
 
 def test_the_stored_form_is_fixed() -> None:

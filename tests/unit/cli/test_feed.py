@@ -498,9 +498,11 @@ def test_windows_that_would_be_withdrawn_at_once_are_told_before_the_start(
     assert "withdrawn" not in said.out
 
 
-def test_rows_of_which_some_have_other_times_are_written(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+def test_rows_of_which_some_have_other_times_are_written_on_request(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     rows = table(tmp_path, [*ROWS, {**ROWS[0], "at": START_MS // 1000}])
-    assert call("feed", application(tmp_path), "--from", rows).code == 0
+    said = call("feed", application(tmp_path), "--from", rows)
+    assert (said.code, "row 5 (1970-01-16" in said.err) == (2, True)
+    assert call("feed", application(tmp_path), "--from", rows, "--unchecked-data").code == 0
     assert len(events(log)) == 5
 
 

@@ -20,9 +20,11 @@ import rocksdict
 from stream_dp.config.access import Broker
 from stream_dp.errors import ConfigError, StorageError, exit_code
 from stream_dp.runtime.kafka import client as connecting
+from stream_dp.runtime.kafka import cluster
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.runtime.storage import unusable
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.secured import make_certificates
 from tests.support.visits import configuration
 
@@ -156,7 +158,9 @@ def test_a_start_on_a_file_that_cannot_be_used_ends_with_code_2_and_one_line(
     command = [sys.executable, "-m", "stream_dp.cli", "worker", str(folder / "app.yaml"), "--start-within", "1s"]
     if os.geteuid() == 0:
         command = [*POWERLESS, *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment())
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=WITHIN_SECONDS, check=False, env=environment()
+    )
     said = done.stderr
     assert done.returncode == 2, said
     assert "Traceback" not in said
@@ -231,7 +235,7 @@ class _Consumer(_Client):
 async def test_an_error_right_behind_the_connection_is_not_hidden_by_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "AIOKafkaProducer", _Client)
     monkeypatch.setattr(connecting, "AIOKafkaAdminClient", _Client)
-    monkeypatch.setattr(connecting, "AIOKafkaConsumer", _Consumer)
+    monkeypatch.setattr(cluster, "AIOKafkaConsumer", _Consumer)
     with pytest.raises(ConfigError, match="the key file"):
         async with connect(Broker("kafka://localhost:1")):
             raise ConfigError("the key file")
@@ -241,7 +245,9 @@ def test_what_a_worker_makes_is_open_to_its_account_alone(folder: Path) -> None:
     shutil.rmtree(folder / "state")
     (folder / "app.yaml").write_text(configuration("visits", ("memory://", "localhost:1")))
     command = [sys.executable, "-m", "stream_dp.cli", "worker", str(folder / "app.yaml"), "--start-within", "1s"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False, umask=0o022, env=environment())
+    done = subprocess.run(
+        command, capture_output=True, timeout=WITHIN_SECONDS, check=False, umask=0o022, env=environment()
+    )
     assert done.returncode == 1, done.stderr
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob("state*/**/*")} == {"lock": 0o600}
     assert stat.S_IMODE((folder / "state").stat().st_mode) == 0o700

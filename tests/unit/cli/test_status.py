@@ -35,7 +35,15 @@ from stream_dp.operations.status import (
     ViewSummary,
     summary,
 )
-from stream_dp.records.models import GapStatus, PartitionStatus, ViewStatus, WorkerStatus, decode_status, encode_status
+from stream_dp.records.models import (
+    GapStatus,
+    PartitionStatus,
+    TransactionStatus,
+    ViewStatus,
+    WorkerStatus,
+    decode_status,
+    encode_status,
+)
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
 from stream_dp.runtime.kafka.control_topic import post
@@ -165,6 +173,18 @@ def test_what_is_wrong_with_the_topics_is_said_once_though_every_worker_finds_it
     assert [decode_status(encode_status(one)) for one in both] == both
     assert [(one.code, one.message) for one in of(visits, *both).problems] == [("topic_settings", words[0])]
     assert [one["topic_problems"] for one in of(visits, *both).as_json()["workers"]] == [words, words]
+
+
+def test_open_transaction_is_named_once(visits: Plan) -> None:
+    """Whoever has seen it open for longest says how long."""
+    said = TransactionStatus(topic="visits", partition=1, offset=4711, open_ms=31_000)
+    later = said.model_copy(update={"open_ms": 65_000})
+    one, two = (each.model_copy(update={"open_transactions": [at]}) for each, at in ((ONE, said), (TWO, later)))
+    assert decode_status(encode_status(one)) == one
+    (problem,) = of(visits, one, two).problems
+    assert (problem.code, problem.about) == ("open_transaction", "visits")
+    assert problem.message.startswith("A transaction has been open for 1m5s in topic visits, partition 1, since offset")
+    assert "since offset 4711." in problem.message
 
 
 SILENT = worker("two", TWO.partitions, NOW - SILENT_MS - 1000)

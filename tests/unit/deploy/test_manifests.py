@@ -21,6 +21,7 @@ import yaml
 
 from stream_dp.cli import cli
 from stream_dp.config.planner import load_plan
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.compose import composed
 from tests.support.operating import METRICS
 
@@ -101,7 +102,9 @@ def test_the_image_is_healthy_if_its_probe_is_answered_with_200(status: int, is_
         probe = {"STREAM_DP_PROBE": f"http://127.0.0.1:{server.server_port if status else 1}/readyz"}
         threading.Thread(target=server.serve_forever, daemon=True).start()
         environment = {**os.environ, **probe, "http_proxy": "http://127.0.0.1:1"}
-        done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, check=False, timeout=60)
+        done = subprocess.run(
+            [sys.executable, *words], env=environment, capture_output=True, check=False, timeout=WITHIN_SECONDS
+        )
         server.shutdown()
 
     assert (name, done.returncode == 0) == ("python", is_well)

@@ -13,8 +13,11 @@ CHECKOUT = Path(__file__).parents[3]
 TEXT = (CHECKOUT / "deploy" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_version_of_kafka_is_the_one_that_is_pinned() -> None:
-    assert f"| Version {jars.KAFKA_VERSION} is what the tests run on." in TEXT
+def test_supported_kafka_versions_are_the_tested_ones() -> None:
+    assert (
+        f"| Versions {jars.OLDEST_KAFKA_VERSION} to {jars.KAFKA_VERSION}. The tests run on {jars.KAFKA_VERSION};"
+        in TEXT
+    )
 
 
 def test_every_topic_that_a_worker_creates_is_named(tmp_path: Path) -> None:

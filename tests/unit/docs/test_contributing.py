@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
+
+from stream_dp.runtime.localkafka import jars
 
 CHECKOUT = Path(__file__).parents[3]
 CONTRIBUTING = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -37,6 +41,15 @@ def test_the_claimed_python_versions_are_the_same_everywhere() -> None:
     assert f"{low} <= sys.version_info[:2] <= {high}" in MAKEFILE
 
 
+def test_the_kafka_versions_are_the_same_everywhere() -> None:
+    (versions,) = re.findall(r"^KAFKAS \?= (.*)$", MAKEFILE, re.MULTILINE)
+    tested = versions.split()
+
+    assert tested[0] == jars.OLDEST_KAFKA_VERSION
+    assert tested[-1] == jars.KAFKA_VERSION
+    assert f"on a local Kafka {', '.join(tested[:-1])} and {tested[-1]} (" in CONTRIBUTING
+
+
 def test_the_linters_read_the_code_as_the_oldest_claimed_python() -> None:
     oldest = claimed_versions()[0]
 
@@ -53,11 +66,46 @@ def test_the_hooks_run_the_parts_of_make_lint_and_fetch_nothing() -> None:
     assert {hook["language"] for hook in repository["hooks"]} == {"system"}
 
 
-def test_continuous_integration_runs_the_ordinary_tests_and_the_slow_ones() -> None:
-    commands = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize(
+    ("there", "code", "said"),
+    [
+        ({}, 2, "pythons: none of"),
+        ({"good": 0}, 0, "pythons: passed: good"),
+        ({"good": 0, "bad": 1}, 2, "pythons: failed: bad"),
+    ],
+)
+def test_only_an_installed_python_can_fail(tmp_path: Path, there: dict[str, int], code: int, said: str) -> None:
+    for name in there:
+        write_script(tmp_path / name, f"echo {name}")
+    quick = " ".join(f"*=.venv-{name}*) exit {status};;" for name, status in there.items())
+    make = write_script(tmp_path / "quick", f'case "$*" in {quick} esac; exit 9')
+    pythons = " ".join([str(tmp_path / name) for name in there] + ["no-such-python"])
 
-    assert commands[-2:] == ["make test", "exec make slow"]
-    assert "Continuous integration runs `.ci/run`: `make test`, then `make slow`" in CONTRIBUTING
+    done = subprocess.run(
+        ["make", "pythons", f"PYTHONS={pythons}", f"MAKE={make}"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == code
+    assert "pythons: skipped: no-such-python is not installed" in done.stdout
+    assert said in done.stdout + done.stderr
+
+
+def write_script(file: Path, text: str) -> Path:
+    file.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    file.chmod(0o755)
+    return file
+
+
+def test_continuous_integration_runs_the_ordinary_tests_and_the_slow_ones() -> None:
+    run = (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8")
+
+    assert re.findall(r"^(?:exec )?make (\w+)", run, re.MULTILINE) == ["test", "slow", "pythons"]
+    assert run.count("TEST_ARGS=--no-skips") == 2
+    assert "Continuous integration runs `.ci/run`: `make test`, `make slow`, then" in CONTRIBUTING
 
 
 def test_every_marker_and_every_folder_of_tests_is_explained() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from stream_dp.gateway.web import STATIC
 from stream_dp.records.models import Noise
+from stream_dp.testing.application import WITHIN_SECONDS
 
 COUNT = 500
 RATIO = math.exp(-1 / 20)
@@ -48,7 +49,11 @@ def places(release: dict[str, Any], count: int = COUNT) -> Any:
     console.log(JSON.stringify(places({json.dumps(release)}, {count})));
     """
     done = subprocess.run(
-        ["node", "--input-type=module", "-e", program], capture_output=True, text=True, check=False, timeout=60
+        ["node", "--input-type=module", "-e", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WITHIN_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -29,6 +29,8 @@ UNLOCKED = (
     AUDIENCES,
     "audiences: {partner: coarse, public: {level: coarse, unlock: [{level: fine, after: 50s}]}, staff: middle}",
 )
+UNLOCKED_MS = 52_000
+"""When this unlocks the windows that start in the first two seconds; the slots of these revisions are still to come."""
 SHARPENED = (BUCKETS, f"{BUCKETS}\n    sharpen: {{audience: staff, level: fine, every: 50s}}")
 NOBODY_MORE = (AUDIENCES, "audiences: {partner: coarse, staff: middle}")
 Edits = Sequence[tuple[str, str]]
@@ -191,6 +193,23 @@ def test_a_release_that_waits_for_its_slot_does_not_leave_for_an_audience_that_i
     assert spent(desk) == before
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_audience_that_returns_has_first_revisions(*, is_slow: bool) -> None:
+    """The slots had come when the audience was removed. How fast the worker publishes does not matter."""
+    known = [(0, shop()), (5, shop(NOBODY_MORE)), (7, shop())]
+    desk = Desk(holding(*known[:1]), until_ms=0)
+    give(desk, "pages", 0, 1)
+    desk.tell(10_000)
+    if not is_slow:
+        desk.slot(10_000)
+    desk.change(holding(*known[:2]))
+    desk.slot(20_000)
+    desk.change(holding(*known))
+    desk.slot(30_000)
+    assert told(desk, "public") == [(0, 1, "coarse"), (1, 1, "coarse")]
+    desk.auditor.settled()
+
+
 @pytest.mark.parametrize("cut", spread(3, [None, 0, 1, 2, 3, 5, 8]))
 @pytest.mark.parametrize("made_of_panes", [False, True])
 def test_a_revision_that_waits_for_its_slot_does_not_leave_when_its_unlock_is_gone(
@@ -209,7 +228,7 @@ def test_a_revision_that_waits_for_its_slot_does_not_leave_when_its_unlock_is_go
     give(desk, "pages", 0, 1)
     desk.slot(10_000)
     first = told(desk, "public")
-    desk.tell(60_000)
+    desk.tell(UNLOCKED_MS)
     before = spent(desk)
     desk.machine.cut_after = cut
     desk.change(holding(*known))
@@ -233,7 +252,7 @@ def test_a_call_that_a_crash_left_open_costs_nothing_more_where_its_level_was_dr
     desk = Desk(holding(*known[:1]), until_ms=0)
     give(desk, "pages", 0)
     desk.slot(10_000)
-    desk.tell(60_000)
+    desk.tell(UNLOCKED_MS)
     desk.change(holding(*known))
     view, row = desk.plan.views["pages"], stored_window("pages", 0, desk.machine)
     assert row is not None
@@ -527,7 +546,7 @@ def test_windows_that_were_taken_back_before_they_left_let_nothing_expire(defini
         desk.give("pages" if second < 3 or definitions == 1 else "pages@2", 1000 * second, COUNTS, closed_ms=15_000)
     desk.machine.cut_after = cut
     for number, audience in enumerate(("partner", "public", "staff"), 1):
-        desk.grant(number, audience, "none", 20_000)
+        desk.grant(number, audience, "none", 16_000)
     desk.machine.cut_after = None
     desk.slot(90_000)
     desk.reader.restart()

@@ -91,6 +91,14 @@ async def test_records_that_are_no_event_are_told_of_at_the_next_look_with_share
     ]
 
 
+async def test_a_few_watermarks_that_are_not_believed_are_told_of_among_many_records(watched: Watched) -> None:
+    watched.counted(1_000_000)
+    watched.count("watermarks_read", 5)
+    watched.count("events_refused", 5, reason="bad_watermark", view="")
+    (said,) = await watched.look()
+    assert "sources.flights: bad_watermark (about 50 % of the watermarks): the watermark header must be" in said
+
+
 async def test_a_reason_is_told_of_once_in_ten_minutes_with_its_share_since(watched: Watched) -> None:
     watched.count("events_refused", 100, reason="null_key", view="")
     assert len(await watched.look()) == 1

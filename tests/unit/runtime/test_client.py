@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -11,10 +12,11 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from faust.types import TP
 
+import stream_dp
 from stream_dp.config.access import Broker
 from stream_dp.errors import AccessError, BrokerError
 from stream_dp.runtime.embedded import MemoryLog
-from stream_dp.runtime.kafka import client
+from stream_dp.runtime.kafka import client, cluster
 from stream_dp.runtime.kafka.client import KafkaClient
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.requests import OneVersion
@@ -26,7 +28,7 @@ PLACES = [TP("visits", 0), TP("visits", 1)]
 def answering(answer: Callable[[list[Any]], Awaitable[Any]], known: set[str]) -> KafkaClient:
     nobody: Any = None
     idle: Any = SimpleNamespace(end_offsets=answer, _client=SimpleNamespace(add_topic=known.add))
-    return KafkaClient(Cluster.of(Broker("kafka://here:9092")), nobody, nobody, idle)
+    return KafkaClient(Cluster.of(Broker("kafka://here:9092")), nobody, nobody, idle, nobody)
 
 
 async def test_ends_are_those_that_the_leaders_name() -> None:
@@ -80,7 +82,7 @@ async def test_settings_of_topics_are_read_and_a_cluster_that_does_not_tell_is_n
 
     none: Any = None
     admin: Any = Admin()
-    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none)
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none, none)
     assert await asked.settings(["first", "second"]) == {
         "first": {"max.message.bytes": "1000"},
         "second": {"max.message.bytes": "1048588"},
@@ -121,7 +123,7 @@ async def test_only_topics_that_are_missing_are_created_so_that_nobody_needs_the
     """And every broker shows them then."""
     none: Any = None
     brokers: Any = Brokers()
-    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, brokers, none)
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, brokers, none, none)
     await asked.create([TopicSpec("first", 1), TopicSpec("second", 1)])
     assert brokers.created == ["second"]
     assert brokers.asked == 4
@@ -141,7 +143,7 @@ async def test_account_that_lacks_a_right_is_told_which_and_is_not_taken_for_one
 
     none: Any = None
     admin: Any = Admin()
-    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none)
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, admin, none, none)
     with pytest.raises(AccessError) as raised:
         await asked.partitions("accounts")
     remedy = "`stream-dp acl FILE` prints the rights that are needed"
@@ -166,9 +168,23 @@ async def test_a_reader_that_could_not_connect_is_closed(monkeypatch: pytest.Mon
         return {"visits": SimpleNamespace(partitions=1)}
 
     none: Any = None
-    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, none, none)
+    asked = KafkaClient(Cluster.of(Broker("kafka://host:1")), none, none, none, none)
     monkeypatch.setattr(asked, "describe", described)
-    monkeypatch.setattr(client, "AIOKafkaConsumer", Unreachable)
+    monkeypatch.setattr(cluster, "AIOKafkaConsumer", Unreachable)
     with pytest.raises(BrokerError):
         await anext(aiter(asked.follow(["visits"])))
     assert len(stopped) == 1
+
+
+def test_every_consumer_reads_committed_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are two makers of consumers; Faust's, for the worker, gets its level in `transport.py`."""
+    package = Path(stream_dp.__file__).parent
+    makers = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if "AIOKafkaConsumer(" in file.read_text(encoding="utf-8")
+    }
+    assert makers == {"runtime/kafka/cluster.py", "client/from_kafka.py"}
+    monkeypatch.setattr(cluster, "AIOKafkaConsumer", lambda **options: options)
+    options: Any = Cluster.of(Broker("kafka://host:1")).consumer()
+    assert options["isolation_level"] == "read_committed"

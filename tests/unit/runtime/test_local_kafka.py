@@ -21,10 +21,13 @@ from stream_dp.runtime.localkafka.processes import carries, spawn_detached, term
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.chosen import ordinarily
 
-GOOD_MAVEN = f"""
-for argument; do case $argument in -DoutputDirectory=*) folder=${{argument#*=}};; esac; done
+GOOD_MAVEN = """
+for argument; do case $argument in
+  -DoutputDirectory=*) folder=${argument#*=};;
+  -Dkafka.version=*) version=${argument#*=};;
+esac; done
 echo asked >> "$STREAM_DP_CACHE/asked"
-echo jar > "$folder/kafka_2.13-{jars.KAFKA_VERSION}.jar"
+echo jar > "$folder/kafka_2.13-$version.jar"
 """
 JAVA_17 = """
 case "$*" in
@@ -67,6 +70,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STREAM_DP_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
+    monkeypatch.delenv("STREAM_DP_KAFKA_VERSION", raising=False)
     return tmp_path
 
 
@@ -141,6 +145,25 @@ def test_fetch_is_done_once(machine: Path) -> None:
     assert len(said) == 1
 
 
+def test_the_version_can_be_chosen(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(machine, "mvn", GOOD_MAVEN)
+    default = fetch_jars()
+    monkeypatch.setenv("STREAM_DP_KAFKA_VERSION", "3.4.1")
+
+    chosen = fetch_jars()
+
+    assert chosen != default
+    assert [jar.name for jar in chosen.iterdir()] == ["kafka_2.13-3.4.1.jar"]
+
+
+@pytest.mark.parametrize("version", ["newest", "4.3", "../4.3.0", "4.3.0 -X"])
+def test_chosen_version_that_is_none_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_DP_KAFKA_VERSION", version)
+
+    with pytest.raises(BrokerError, match="STREAM_DP_KAFKA_VERSION"):
+        fetch_jars()
+
+
 def test_failed_fetch_leaves_nothing_and_says_what_maven_said(machine: Path) -> None:
     install(machine, "mvn", GOOD_MAVEN + "echo 'the disk is full'; exit 1")
 
@@ -174,8 +197,9 @@ def test_fetch_killed_halfway_is_not_taken_for_a_finished_one(machine: Path) -> 
 def test_pom_pins_the_version_the_code_names() -> None:
     pom = (Path(broker.__file__).parent / "pom.xml").read_text()
     versions = re.findall(r"<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)</version>", pom)
-    assert ("kafka_2.13", jars.KAFKA_VERSION) in versions
-    assert all(re.fullmatch(r"[\d.]+", version) for _, version in versions)
+    assert f"<kafka.version>{jars.KAFKA_VERSION}</kafka.version>" in pom
+    assert ("kafka_2.13", "${kafka.version}") in versions
+    assert all(re.fullmatch(r"[\d.]+|\$\{kafka\.version\}", version) for _, version in versions)
 
 
 def write_state(folder: Path, pid: int, marker: str) -> None:

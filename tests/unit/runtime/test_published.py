@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import pytest
+from aiokafka import TopicPartition
 
 from stream_dp.errors import StateError
 from stream_dp.records.codec import encode, topic_key
@@ -99,3 +102,14 @@ async def test_a_record_of_an_edition_that_another_took_the_place_of_is_no_recor
     found = await read_published(MemoryClient(log_of(desk)), release_topic, views, whole=True)
     starts = {name: {one.start_ms for one in shown} for name, shown in found.items()}
     assert starts == {"pages": {0}, "pages@2": {1000}, "pages@3": set()}
+
+
+async def test_hidden_releases_stop_the_worker(desk: Desk) -> None:
+    """A worker that lost its state would release their windows again."""
+
+    class Undecided(MemoryClient):
+        async def stable_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+            return dict.fromkeys(places, 1)
+
+    with pytest.raises(StateError, match=r"a transaction is open in topic .*, partition 0, at offset 1: later records"):
+        await read_published(Undecided(log_of(desk)), release_topic, [PAGES], whole=True)

@@ -79,3 +79,44 @@ def test_watermarks_make_events_late_and_are_no_events(view: ViewPlan) -> None:
     assert dict(trial.watermarks) == dict.fromkeys(range(view.source.partitions), 1)
     assert trial.events == 12
     assert reasons(view, count(by_events, sample_of(view.source, *acts))) == {}
+
+
+# -- records without a timestamp, and times that nobody meant -------------------------------------------------------
+
+
+def test_records_without_a_timestamp_are_judged_by_their_events(view: ViewPlan) -> None:
+    """-1 is Kafka's "no timestamp": it says nothing about the unit of the times, nor when a record came."""
+    times = [NOW - DAY, NOW - 2 * DAY, NOW - 3_600_000]
+    trial = count(view, sample_of(view.source, *[(at, -1) for at in times] * 10), began_ms=MIDNIGHT - 10 * DAY)
+    assert (trial.unit, trial.mistimed, trial.lags_ms) == ("", [], [])
+    assert trial.faulty(view.name) == 0
+    assert trial.views[view.name].counted == 30
+
+
+def test_the_unit_of_times_is_found_without_timestamps(view: ViewPlan) -> None:
+    trial = count(view, sample_of(view.source, *[(NOW // 1000 - at, -1) for at in range(30)]))
+    assert (trial.unit, len(trial.mistimed)) == ("s", 30)
+
+
+def test_a_record_without_any_time_has_a_reason_of_its_own(view: ViewPlan) -> None:
+    untimed = replace(view, source=replace(view.source, time_field=None))
+    trial = count(untimed, sample_of(untimed.source, *[(NOW, -1)] * 30))
+    assert {reason: len(places) for reason, places in trial.refused.items()} == {"no_timestamp": 30}
+
+
+def test_watermarks_in_a_wrong_unit_are_not_believed(view: ViewPlan) -> None:
+    by_events = replace(view, window=replace(view.window, clock="event"))
+    marks = tuple((number, 3) for number in (NOW // 1000, NOW * 1000, NOW * 1000 + 1, 10**30))
+    trial = count(by_events, sample_of(view.source, *[(NOW - 1, NOW)] * 12, marks=marks))
+    partitions = view.source.partitions
+    assert trial.watermarks.total() == 0
+    assert trial.bad_watermarks == {"seconds": partitions, "microseconds": 2 * partitions, "": partitions}
+    assert trial.reached_ms is None
+    assert trial.views[view.name].counted == 12
+
+
+def test_one_odd_time_does_not_decide_where_a_view_begins(view: ViewPlan) -> None:
+    odd = [(-(10**30), NOW), (10**30, NOW), (0, NOW)]
+    trial = count(view, sample_of(view.source, *[(NOW - 1, NOW)] * 12, *odd))
+    assert trial.views[view.name].counted == 12
+    assert [one.span.events for one in trial.spread.outlying()] == [2, 1]

@@ -17,6 +17,7 @@ from stream_dp.runtime.localkafka.broker import free_port
 from stream_dp.runtime.worker import health as server
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.runtime.worker.health import LOOPBACK, MOST_CONNECTIONS, Address, Exposition, Health, Start, serving
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.probes import get, loaded, parsed
 
 FREE = Address(LOOPBACK, 0)
@@ -97,13 +98,16 @@ async def test_connections_beyond_the_most_are_closed_and_those_within_are_answe
         more = [await half_sent(port) for _ in range(100)]
         for reader, _ in more:
             with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
+                assert await asyncio.wait_for(reader.read(), WITHIN_SECONDS) == b""
         for _, writer in more:
             writer.close()
-        await asyncio.sleep(0.1)
-        assert open_files() - before <= 2 * MOST_CONNECTIONS
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while open_files() - before > 2 * MOST_CONNECTIONS:
+                await asyncio.sleep(0.01)
         ours[0][1].close()
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while open_files() - before > 2 * (MOST_CONNECTIONS - 1):
+                await asyncio.sleep(0.01)
         assert await get(port, "/livez") == (200, "ok\n")
         for _, writer in ours:
             writer.close()
@@ -121,7 +125,7 @@ def test_one_too_many_is_closed_without_a_word_on_the_loop_of_workers(
             await asyncio.sleep(0.1)
             reader, second = await half_sent(port)
             with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
+                assert await asyncio.wait_for(reader.read(), WITHIN_SECONDS) == b""
             first.close()
             second.close()
 
@@ -137,9 +141,9 @@ async def test_a_connection_without_a_whole_request_is_closed(worker: Worker, mo
         idle, other = await asyncio.open_connection(LOOPBACK, port)
         reader, writer = await half_sent(port)
         with suppress(ConnectionError):
-            assert await asyncio.wait_for(idle.read(), 10) == b""
+            assert await asyncio.wait_for(idle.read(), WITHIN_SECONDS) == b""
             writer.write(b"more")
-            assert await asyncio.wait_for(reader.read(), 10) == b""
+            assert await asyncio.wait_for(reader.read(), WITHIN_SECONDS) == b""
         writer.close()
         other.close()
         assert await get(port, "/livez") == (200, "ok\n")

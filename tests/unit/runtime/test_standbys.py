@@ -25,6 +25,7 @@ from stream_dp.runtime.kafka.topics import RELEASES
 from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.storage import Database, open_database
 from stream_dp.runtime.worker.assembly import Worker
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.encoding import bucket_key
 from stream_dp.windows.merging import PARTIAL
 
@@ -228,7 +229,7 @@ def copied(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_SECONDS):
         while not is_so():
             await asyncio.sleep(0.01)
 

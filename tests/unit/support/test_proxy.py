@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.proxy import Proxy
 
 
@@ -27,13 +28,13 @@ def proxy(server: socket.socket) -> Iterator[Proxy]:
 
 def connect(proxy: Proxy) -> socket.socket:
     host, _, port = proxy.address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=WITHIN_SECONDS)
 
 
 def accept(server: socket.socket) -> socket.socket:
-    server.settimeout(10)
+    server.settimeout(WITHIN_SECONDS)
     connection, _ = server.accept()
-    connection.settimeout(10)
+    connection.settimeout(WITHIN_SECONDS)
     return connection
 
 
@@ -60,7 +61,7 @@ def test_what_was_sent_into_a_frozen_network_arrives_after_its_sender_is_gone(
         with pytest.raises(TimeoutError):
             far.recv(100)
         proxy.thaw()
-        far.settimeout(10)
+        far.settimeout(WITHIN_SECONDS)
         assert far.recv(100) == b"late"
         assert far.recv(100) == b""
 

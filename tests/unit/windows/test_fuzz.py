@@ -13,7 +13,17 @@ import pytest
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import Message
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder
-from tests.support.counting import Entry, ViewOracle, by_crc32, counter, handed_on, letters_by_view, partials, view
+from tests.support.counting import (
+    Entry,
+    Oracle,
+    ViewOracle,
+    by_crc32,
+    counter,
+    handed_on,
+    letters_by_view,
+    partials,
+    view,
+)
 from tests.support.machine import Machine
 from tests.support.poison import FORM, POISON, Visit, good, mutated, poison
 
@@ -80,7 +90,10 @@ def records(chance: random.Random, offset: int, count: int, now: int, outcomes: 
         if kind < 0.002:
             ahead = chance.choice([-(10**40), now - 300, now - 100, now - 1, 10**40])
             yield Entry(at, chance.choice([None, b"k"]), b"", headers=[(WATERMARK_HEADER, b"%d" % ahead)])
-            outcomes.mark(ahead, now)
+            if Oracle.of(VIEWS).believes(ahead, now):
+                outcomes.mark(ahead, now)
+            else:
+                outcomes.refuse(at, "bad_watermark")
             continue
         if kind < 0.04:
             page = f"mutant {chance.randrange(10**9)}"  # nobody else's, whatever a changed byte makes of it

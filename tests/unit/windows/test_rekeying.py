@@ -58,7 +58,7 @@ def rekeyer(at: int) -> Rekeyer:
     return Rekeyer(
         "visits",
         at,
-        [one.name for one in VIEWS],
+        VIEWS,
         KeyReader("$.who.id"),
         users=UserPartitions(PARTITIONS, lambda users: list(map(home, users))),
         outlet=lambda to, batch: Message(REKEYED, None, encode(batch), to),
@@ -409,3 +409,16 @@ def test_windows_close_one_after_another_though_a_partition_lags() -> None:
     machine.carry_out(one.chunk([batch(0, 3, 1, watermark(1, 30), now=45)], 0))
     sent = [decode(Partial, m.value or b"") for m in machine.sent if m.topic == PARTIALS]
     assert {(p.start_ms, p.closed_ms) for p in sent} == {(0, 50), (10, 50)}
+
+
+@pytest.mark.parametrize("mark", [10**15, 10**30, -(10**30)], ids=["microseconds", "huge", "huge and negative"])
+def test_a_watermark_that_is_not_believed_is_not_passed_on(mark: int) -> None:
+    machine, one = Machine(), rekeyer(0)
+    machine.carry_out(one.load(machine))
+    machine.carry_out(one.chunk([watermark(0, 90), watermark(1, mark)], 100))
+    names = "+".join(one.name for one in VIEWS)
+    assert [message.value for message in machine.sent if message.topic == LETTERS] == [
+        f"0/1/bad_watermark/{names}".encode()
+    ]
+    batches = [decode(RekeyedBatch, message.value or b"") for message in machine.sent if message.topic == REKEYED]
+    assert [batch.watermarks for batch in batches] == [[(0, 90)]] * PARTITIONS

@@ -1,0 +1,114 @@
+"""Outlying times in a file of events: leave them out, or refuse to go on until somebody has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stream_dp.errors import ConfigError
+from stream_dp.operations.events_file import Events, FileSurvey
+from stream_dp.windows.durations import DAY_MS, moment
+from stream_dp.windows.events import Decoded
+from stream_dp.windows.outlying_times import NAMED_PLACES, Outlying, Span, TimeSpread
+
+
+class OutlyingTimesError(ConfigError):
+    """Some rows have outlying times, and no option says what to do with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Events that are left out, by their times.
+
+    Attributes:
+        from_ms: events before it are left out; None: none are.
+        until_ms: events at this time or later are left out; None: none are.
+        drop_outliers: leave out those with outlying times.
+    """
+
+    from_ms: int | None = None
+    until_ms: int | None = None
+    drop_outliers: bool = False
+
+
+def survey_limited(
+    events: Events, limits: Limits, now_ms: int, take: Callable[[Decoded], None] | None = None
+) -> FileSurvey:
+    """Leave events out, and return the survey of the others.
+
+    Outlying events are found in a pass of their own, so that the survey is true of the others.
+
+    Args:
+        events: of a file.
+        limits: what is left out.
+        now_ms: the clock of this machine.
+        take: called with the events of each chunk that are not left out.
+    """
+    events.limit(limits.from_ms, limits.until_ms)
+    dropped: Sequence[Outlying[int]] = ()
+    if limits.drop_outliers:
+        spread = events.survey(now_ms).spread
+        if (bulk := spread.bulk) is not None:
+            events.limit(bulk.first_ms, bulk.last_ms + 1)
+            dropped = spread.outlying()
+    survey = events.survey(now_ms, take)
+    survey.dropped = dropped
+    return survey
+
+
+def check_outliers(file: Path, spread: TimeSpread[int], from_option: str) -> None:
+    """Make sure that no row has an outlying time.
+
+    Args:
+        file: where the rows are.
+        spread: of their times.
+        from_option: name of the option that sets the first time.
+
+    Raises:
+        OutlyingTimesError: some rows have, and others do not.
+        ConfigError: all rows have.
+    """
+    outlying = spread.outlying()
+    if not outlying:
+        return
+    said = "; ".join(map(describe, outlying))
+    bulk = spread.bulk
+    if bulk is None:
+        message = f"no time is plausible: {said}. Nothing was written. Correct --time or --time-format"
+        raise ConfigError(f"{message}, or add --unchecked-data", str(file))
+    limits = _limit_options(bulk, outlying, from_option)
+    others = f"which are from {moment(bulk.first_ms)} to {moment(bulk.last_ms)}"
+    raise OutlyingTimesError(
+        f"some times are far from the others, {others}: {said}. "
+        f"Nothing was written. To leave them out, add --drop-outliers or {limits}. To keep them, add --unchecked-data",
+        str(file),
+    )
+
+
+def _limit_options(bulk: Span[int], outlying: Sequence[Outlying[int]], from_option: str) -> str:
+    """Return the options that set limits around the bulk; dates, so that whole days stay."""
+    limits: list[str] = []
+    if any(one.span.first_ms < bulk.first_ms for one in outlying):
+        limits.append(f"{from_option} {moment(bulk.first_ms - bulk.first_ms % DAY_MS)}")
+    if any(one.span.last_ms > bulk.last_ms for one in outlying):
+        end_ms = bulk.last_ms + 1
+        limits.append(f"--until {moment(end_ms - end_ms % -DAY_MS)}")
+    return " ".join(limits)
+
+
+def describe(outlying: Outlying[int]) -> str:
+    """Return how many rows are outlying, why, and the first of them with their times."""
+    span = outlying.span
+    named = ", ".join(f"row {row:,} ({_time_words(time_ms)})" for row, time_ms in span.places[:NAMED_PLACES])
+    more = ", ..." if span.events > len(span.places) else ""
+    rows = "1 row is" if span.events == 1 else f"{span.events:,} rows are"
+    return f"{rows} {outlying.why}: {named}{more}"
+
+
+def _time_words(time_ms: int) -> str:
+    """Return a time as text; of a number in a wrong unit, only that it is far away."""
+    try:
+        return moment(time_ms)
+    except ValueError:
+        return "before the year 1" if time_ms < 0 else "after the year 9999"

@@ -1,0 +1,187 @@
+"""Times that are far from all others, which is how a mistyped or a placeholder date looks.
+
+The rule: sorted times are cut wherever two neighbours are further apart than 30 windows and than 90 days. The part with
+the most events is the bulk. All other times are outlying, and so is every time that is not plausible.
+
+The result is exact and takes bounded memory. Times are kept in buckets as long as the smallest gap that counts, so no
+such gap is inside a bucket. A bucket knows its number of events, its first and last time, and the places of a few
+events. Times that are not plausible are only counted, so the buckets span the plausible range at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+from stream_dp.windows.durations import DAY_MS
+from stream_dp.windows.plausible_times import PlausibleTimes
+from stream_dp.windows.shapes.shape import Shape
+
+GAP_WINDOWS = 30
+MIN_GAP_MS = 90 * DAY_MS
+NAMED_PLACES = 5
+"""Outlying events of one kind that are named."""
+
+_TOO_EARLY = -(1 << 63)
+_TOO_LATE = 1 << 63
+"""Stand for the buckets of times that are not plausible; no plausible time has such a bucket."""
+
+P = TypeVar("P")
+
+
+def longest_gap_ms(shapes: Iterable[Shape]) -> int:
+    """Return the longest time between two events that are not far from each other.
+
+    Args:
+        shapes: of the windows of the views that count the events.
+    """
+    windows = [GAP_WINDOWS * shape.longest.length_ms for shape in shapes]
+    return max([MIN_GAP_MS, *windows])
+
+
+@dataclass(slots=True)
+class Span(Generic[P]):
+    """Events in a stretch of time.
+
+    Attributes:
+        events: number of events.
+        first_ms: the earliest time.
+        last_ms: the latest time.
+        places: a few of them, with their times.
+    """
+
+    events: int
+    first_ms: int
+    last_ms: int
+    places: list[tuple[P, int]] = field(default_factory=list)
+
+    def add(self, other: Span[P]) -> None:
+        """Add the events of another stretch."""
+        self.events += other.events
+        self.first_ms = min(self.first_ms, other.first_ms)
+        self.last_ms = max(self.last_ms, other.last_ms)
+        missing = NAMED_PLACES - len(self.places)
+        self.places += other.places[:missing]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlying(Generic[P]):
+    """Outlying events of one kind.
+
+    Attributes:
+        why: why they are outlying, in words that follow "is" or "are".
+        span: the events.
+    """
+
+    why: str
+    span: Span[P]
+
+
+class TimeSpread(Generic[P]):
+    """The times of events, and which of them are outlying. `P` is what names an event: its row, or its offset."""
+
+    def __init__(self, plausible: PlausibleTimes, now_ms: int, gap_ms: int) -> None:
+        """Set up the spread; `add` fills it.
+
+        Args:
+            plausible: the range of plausible times.
+            now_ms: the clock that it is relative to.
+            gap_ms: the longest time between events that are not far from each other (`longest_gap_ms`).
+        """
+        self._from_ms = plausible.from_ms
+        self._until_ms = plausible.until(now_ms)
+        self._bucket_ms = gap_ms + 1
+        self._gap_ms = gap_ms
+        self._buckets: dict[int, Span[P]] = {}
+        self._too_early: Span[P] | None = None
+        self._too_late: Span[P] | None = None
+
+    def add(self, places: Sequence[P], times: Sequence[int]) -> None:
+        """Add events.
+
+        Args:
+            places: what names each of them.
+            times: their times in ms, of any size.
+        """
+        if not times:
+            return
+        first, last = min(times), max(times)
+        bucket = first // self._bucket_ms
+        is_one_bucket = bucket == last // self._bucket_ms
+        if is_one_bucket and self._from_ms <= first and last <= self._until_ms:  # nearly always, and much faster
+            named = zip(places[:NAMED_PLACES], times[:NAMED_PLACES], strict=True)
+            self._add_to(bucket, Span(len(times), first, last, list(named)))
+            return
+        in_order = sorted(zip(times, places, strict=True), key=itemgetter(0))
+        for bucket_or_end, group in groupby(in_order, key=self._bucket_of):
+            found = [(place, time_ms) for time_ms, place in group]
+            some = Span(len(found), found[0][1], found[-1][1], found[:NAMED_PLACES])
+            if bucket_or_end == _TOO_EARLY:
+                self._too_early = _joined(self._too_early, some)
+            elif bucket_or_end == _TOO_LATE:
+                self._too_late = _joined(self._too_late, some)
+            else:
+                self._add_to(bucket_or_end, some)
+
+    def _bucket_of(self, named: tuple[int, P]) -> int:
+        time_ms = named[0]
+        if time_ms < self._from_ms:
+            return _TOO_EARLY
+        if time_ms > self._until_ms:
+            return _TOO_LATE
+        return time_ms // self._bucket_ms
+
+    def _add_to(self, bucket: int, some: Span[P]) -> None:
+        self._buckets[bucket] = _joined(self._buckets.get(bucket), some)
+
+    @property
+    def plausible(self) -> Span[P] | None:
+        """All events with a plausible time; None if there is none."""
+        found: Span[P] | None = None
+        for _, bucket in sorted(self._buckets.items()):
+            found = _joined(found, bucket)
+        return found
+
+    @property
+    def bulk(self) -> Span[P] | None:
+        """The events that are not outlying; None if there is none."""
+        return max(self._parts(), key=lambda part: part.events, default=None)
+
+    def outlying(self) -> list[Outlying[P]]:
+        """Return the outlying events by kind, earliest first; empty if there is none."""
+        bulk = self.bulk
+        before: Span[P] | None = None
+        after: Span[P] | None = None
+        for part in self._parts():
+            if bulk is not None and part.last_ms < bulk.first_ms:
+                before = _joined(before, part)
+            if bulk is not None and part.first_ms > bulk.last_ms:
+                after = _joined(after, part)
+        found = [
+            ("too early to be plausible", self._too_early),
+            ("far before the others", before),
+            ("far after the others", after),
+            ("too far ahead of the clock", self._too_late),
+        ]
+        return [Outlying(why, span) for why, span in found if span is not None]
+
+    def _parts(self) -> list[Span[P]]:
+        """Return the plausible events, cut wherever two neighbours are too far apart."""
+        parts: list[Span[P]] = []
+        for _, bucket in sorted(self._buckets.items()):
+            if parts and bucket.first_ms - parts[-1].last_ms <= self._gap_ms:
+                parts[-1].add(bucket)
+            else:
+                parts.append(_joined(None, bucket))
+        return parts
+
+
+def _joined(span: Span[P] | None, more: Span[P]) -> Span[P]:
+    """Return a stretch with further events, which are left as they are."""
+    if span is None:
+        return Span(more.events, more.first_ms, more.last_ms, list(more.places))
+    span.add(more)
+    return span
