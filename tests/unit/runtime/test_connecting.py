@@ -116,12 +116,13 @@ async def test_command_that_fails_says_what_the_broker_advertises(
     """A client starts on the bootstrap address alone; the first request to another one finds nobody."""
     advertise(("kafka.invalid", 29092))
 
-    async def start(_self: object) -> None:
+    async def nothing() -> None:
         """Do nothing."""
 
-    for name in ("AIOKafkaProducer", "AIOKafkaConsumer", "AIOKafkaAdminClient"):
-        kind = SimpleNamespace(start=lambda: start(None), stop=lambda: start(None), close=lambda: start(None))
-        monkeypatch.setattr(connecting, name, lambda *_, kind=kind, **__: kind)
+    part = SimpleNamespace(start=nothing, stop=nothing, close=nothing)
+    for name in ("AIOKafkaProducer", "AIOKafkaAdminClient"):
+        monkeypatch.setattr(connecting, name, lambda **_: part)
+    monkeypatch.setattr(Cluster, "consumer", lambda *_, **__: part)
     with pytest.raises(OutageError, match=r"no answer: the broker at .* advertises kafka\.invalid:29092"):
         async with connect(Broker(f"kafka://127.0.0.1:{port}")):
             raise OutageError("no answer")
