@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from faust.types import TP
+from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, StateError
@@ -320,9 +320,9 @@ class Worker:
         """Partitions that it has."""
         return sorted(set().union(*(table.owned for table in self.tables.values())))
 
-    def _assigned(self) -> set[TP]:
+    def _assigned(self) -> set[TopicPartition]:
         """Return the partitions of every topic that the group has given to it."""
-        assigned: set[TP] = self.app.consumer.assignment()
+        assigned: set[TopicPartition] = self.app.consumer.assignment()
         return assigned
 
     @property

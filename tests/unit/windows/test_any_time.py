@@ -45,7 +45,7 @@ SHAPES = {
 }
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(VALUES, min_size=1, max_size=5), st.sampled_from(["ms", "s", "iso"]), st.sampled_from([*SHAPES]))
 def test_any_time_of_an_event_is_counted_or_refused(values: list[Any], unit: TimeUnit, shape: str) -> None:
     entries = [
