@@ -35,7 +35,7 @@ from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.windows.durations import DAY_MS, format_time
 from stream_dp.windows.local_times import DEFAULT_ZONE
-from stream_dp.windows.shapes.calendars import check_zone
+from stream_dp.windows.time_zones import check_zone
 
 OLD_MS = 2 * DAY_MS
 """Events are history if the newest is older than this."""

@@ -64,7 +64,7 @@ from stream_dp.lossless.gaussian import SMALLEST_STEP
 from stream_dp.text_files import read_fault, read_text
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, Slots, format_duration
 from stream_dp.windows.local_times import DEFAULT_ZONE
-from stream_dp.windows.shapes.calendars import zone_digest
+from stream_dp.windows.time_zones import zone_digest
 
 AFFORDED_DIGITS = 6
 """Of the epsilon that levels are shares of."""

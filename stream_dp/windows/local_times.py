@@ -10,7 +10,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import cache
 
 from stream_dp.windows.durations import EPOCH, MILLISECOND
-from stream_dp.windows.shapes.calendars import zone_rules
+from stream_dp.windows.time_zones import zone_rules
 
 DEFAULT_ZONE = "UTC"
 
