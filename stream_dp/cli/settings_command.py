@@ -15,6 +15,7 @@ from rich.console import Console
 from stream_dp.accounting import Cost
 from stream_dp.cli.command_line import FILE, MOMENT, command_line, print_faults, print_json, run
 from stream_dp.cli.display import many, table
+from stream_dp.cli.output import write_data
 from stream_dp.config.differences import Setting, differences
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
@@ -264,7 +265,7 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
     plan = load_plan(file)
     known = run(plan, lambda client: operations.read_settings(plan, client))
     if number is not None:
-        click.echo(operations.as_file(file, known, number), nl=False)
+        write_data(operations.as_file(file, known, number), nl=False)
     elif as_json:
         print_json(operations.history_json(plan.id, known))
     else:

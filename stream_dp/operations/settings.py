@@ -28,6 +28,7 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog, read_history
 from stream_dp.runtime.kafka.rights import commands, lacking, worker_rights, workers_known
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.text_files import read_text
 from stream_dp.windows.durations import moment
 
 LOOK_SECONDS = 1.0
@@ -148,7 +149,7 @@ def as_file(file: Path, known: Sequence[Posted], number: int) -> str:
     if number > len(known):
         raise ConfigError(f"there are no settings {number}; the newest are {len(known)}", "--show")
     posted = known[number - 1]
-    own, _ = parse_yaml(file.read_text(encoding="utf-8"))
+    own, _ = parse_yaml(read_text(file))
     data: dict[str, Data] = {key: value for key, value in own.items() if key not in ENTRIES}
     note = f", {' '.join(posted.note.split())}" if posted.note else ""
     head = f"# settings {posted.number}, posted {moment(posted.at_ms)}{note}\n"

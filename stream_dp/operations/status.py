@@ -13,7 +13,7 @@ from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
 from stream_dp.control.editions import Posted, editions, plan_holding, presented
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import newest_statements
-from stream_dp.records.models import PartitionStatus, WorkerStatus, decode_status
+from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, decode_status
 from stream_dp.records.statement import LedgerStatement
 from stream_dp.releases.partition_state import stream_ms
 from stream_dp.runtime.clock import wall_clock_ms
@@ -132,6 +132,27 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowPartition:
+    """Partition of a source that holds up the windows of a view, because its watermarks are behind.
+
+    Attributes:
+        source: name of the source.
+        partition: the partition.
+        clock_ms: the time that its watermarks have reached.
+        fastest_ms: the time that those of another partition have reached.
+        windows: number of windows that would be closed if this partition was as far.
+        idle_ms: `window.idle` of the view.
+    """
+
+    source: str
+    partition: int
+    clock_ms: int
+    fastest_ms: int
+    windows: int
+    idle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ViewSummary:
     """Progress of a view.
 
@@ -144,6 +165,7 @@ class ViewSummary:
         released_to_ms: windows before this time are released or refused; None if that is unknown.
         next_due_ms: when the next release is due; None if watermarks decide, or it is unknown.
         waiting_windows: number of windows that are closed in every partition, and neither released nor refused.
+        held_up_by: partition that holds up its windows; None if there is none.
     """
 
     edition: int | None
@@ -154,6 +176,7 @@ class ViewSummary:
     released_to_ms: int | None
     next_due_ms: int | None
     waiting_windows: int = 0
+    held_up_by: SlowPartition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +306,7 @@ def summary(plan: Plan, reports: Reports) -> Summary:
         *_of_transactions(reports),
         *_of_group(plan, reports),
         *_of_views(views, reports),
+        *_of_watermarks(views),
         *(Problem("budget_exhausted", name, _exhausted(name, one)) for name, one in budgets.items() if one.spent),
     ]
     to_come = [*settings_to_come(definitions, reports.settings, times)]
@@ -417,6 +441,21 @@ def _of_views(views: Mapping[str, ViewSummary], reports: Reports) -> Iterator[Pr
             yield Problem("view_behind", name, words)
 
 
+def _of_watermarks(views: Mapping[str, ViewSummary]) -> Iterator[Problem]:
+    """Yield the views whose windows wait for the watermarks of a partition."""
+    for name, view in views.items():
+        if (slow := view.held_up_by) is not None:
+            windows = "1 window waits" if slow.windows == 1 else f"{slow.windows:,} windows wait"
+            words = (
+                f"View {name} waits for watermarks in partition {slow.partition} of source {slow.source}: they have "
+                f"reached {moment(slow.clock_ms)}, those of another partition {moment(slow.fastest_ms)}. {windows}. "
+                "Write watermarks to every partition. After "
+                f"{format_duration(slow.idle_ms)} (window.idle) without one, the time of a partition advances as fast "
+                "as the wall clock."
+            )
+            yield Problem("watermarks_missing", name, words)
+
+
 def _exhausted(name: str, budget: BudgetSummary) -> str:
     return f"Budget of ledger {name}: {budget.says}. See `stream-dp ledger FILE`."
 
@@ -450,7 +489,38 @@ def _view(name: str, definitions: Sequence[ViewPlan], plan: Plan, reports: Repor
         held = definitions[0] if clock is None else _at(definitions, clock) or newest
         edition = held.edition(held.begins_ms if clock is None else clock).number
     waiting = _waiting(definitions, released, min(open_from)) if len(counted) == plan.partitions else 0
-    return ViewSummary(edition, clocks, opened, first_ms, last_ms, released, due, waiting)
+    held_up_by = None if by_wall else _slow_partition(newest, counted, parts)
+    return ViewSummary(edition, clocks, opened, first_ms, last_ms, released, due, waiting, held_up_by)
+
+
+def _slow_partition(
+    view: ViewPlan, counted: Mapping[int, ViewStatus], parts: Mapping[int, PartitionStatus]
+) -> SlowPartition | None:
+    """Return the partition whose watermarks hold up windows, though all its records are counted.
+
+    Args:
+        view: a view with `clock: event`.
+        counted: its progress, by partition.
+        parts: reports of the partitions.
+    """
+    clocks: dict[int, int] = {}
+    for number, one in counted.items():
+        for at, clock_ms in (one.source_clocks_ms or {number: one.clock_ms}).items():
+            clocks[at] = max(clock_ms, clocks.get(at, clock_ms))
+    if not clocks:
+        return None
+    slow = min(clocks, key=clocks.__getitem__)
+    fastest_ms = max(clocks.values())
+    lag = parts[slow].lag.get(view.source.name, 0) if slow in parts else 0
+    if lag or fastest_ms - clocks[slow] < BEHIND_MS:
+        return None
+    shape, grace_ms = view.window.shape, view.window.grace_ms
+    open_from_ms = min(one.open_from_ms for one in counted.values())
+    waiting_from_ms = max(open_from_ms, shape.first_open(clocks[slow] - grace_ms))
+    windows = shape.begun(waiting_from_ms, shape.first_open(fastest_ms - grace_ms))
+    if not windows:
+        return None
+    return SlowPartition(view.source.name, slow, clocks[slow], fastest_ms, windows, view.window.idle_ms)
 
 
 def _until(definition: ViewPlan, time_ms: int) -> int:

@@ -474,6 +474,9 @@ class ViewStatus(_Part):
 
     clock_ms: int = Field(description="Time of the view's clock: everything before it has been seen.")
     open_from_ms: int = Field(description="Start of the first window that is open.")
+    source_clocks_ms: Mapping[int, int] = Field(
+        {}, description="That time by partition of the source, where the source is not keyed by user."
+    )
 
 
 class GapStatus(_Part):

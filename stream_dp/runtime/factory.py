@@ -210,7 +210,15 @@ def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
     """Return the format of a source's events for the views on it, in their order."""
     items = tuple(view.item_field for view in views)
     lists = frozenset(view.item_field for view in views if view.has_lists)
-    return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists, source.key_field)
+    return EventFormat(
+        items,
+        source.user_field,
+        source.time_field,
+        source.time_unit,
+        lists,
+        source.key_field,
+        source.time_zone,
+    )
 
 
 def key_reader(source: SourcePlan) -> KeyReader:

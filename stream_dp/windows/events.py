@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, tzinfo
 from itertools import chain, combinations, repeat
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
-from stream_dp.windows.durations import EPOCH, MILLISECOND
+from stream_dp.windows.local_times import DEFAULT_ZONE, read_zone, text_ms
 from stream_dp.windows.plausible_times import BAD_WATERMARK
 from stream_dp.windows.records import Records
 
@@ -157,6 +157,8 @@ class EventFormat:
     """Those of the item fields that are lists of items."""
     key: str | None = None
     """The field of the user where records are not keyed by user (`KeyReader`), else None."""
+    zone: str = DEFAULT_ZONE
+    """The time zone of times without an offset from UTC."""
 
     @property
     def fields(self) -> set[str]:
@@ -494,12 +496,15 @@ def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[li
         return _record_times
     get, iso = attrgetter(places[names_of(form.time)]), form.unit == "iso"
     factor = 1000 if form.unit == "s" else 1
+    zone = read_zone(form.zone)
 
     def read(events: list[Any], _timestamps: list[int]) -> list[int]:
         values = list(map(get, events))
         if set(map(type, values)) != {str if iso else int}:
             raise RefusedError("wrong_type")
-        return list(map(iso_ms, values)) if iso else values if factor == 1 else [value * factor for value in values]
+        if iso:
+            return list(map(iso_ms, values, repeat(zone)))
+        return values if factor == 1 else [value * factor for value in values]
 
     return read
 
@@ -511,16 +516,13 @@ def _record_times(_events: list[Any], timestamps: list[int]) -> list[int]:
     return timestamps
 
 
-def iso_ms(value: str) -> int:
-    """The time of an RFC 3339 text, in ms; without an offset it is in UTC.
+def iso_ms(value: str, zone: tzinfo = UTC) -> int:
+    """Return the time of an ISO 8601 text in ms; without an offset from UTC it is in a zone.
 
     Raises:
-        RefusedError: it is none.
+        RefusedError: it is no such text.
     """
     try:
-        time = datetime.fromisoformat(value)
+        return text_ms(value, zone)
     except ValueError:
         raise RefusedError("wrong_type") from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return (time - EPOCH) // MILLISECOND

@@ -29,7 +29,7 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from stream_dp.config.access import Broker
 from stream_dp.errors import AccessError, BrokerError, OutageError, StateError
 from stream_dp.runtime.kafka.cluster import READ_UNCOMMITTED, Cluster
-from stream_dp.runtime.kafka.outages import answering, diagnose, lacks_right, not_allowed
+from stream_dp.runtime.kafka.outages import answering, diagnose, explain_silence, lacks_right, not_allowed
 from stream_dp.runtime.kafka.requests import (
     dismissal,
     entries_of,
@@ -570,10 +570,17 @@ async def connect(broker: Broker, embedded: Client | None = None, *, patient: bo
             refused = not_allowed(cluster.address, error) or await diagnose(cluster)
             if refused is not None:
                 raise refused from None
+            found = "" if patient else await explain_silence(cluster)
             why = f"{error}" if f"{error}" else f"nothing came for {CONNECT_SECONDS:g} s"
-            words = f"no Kafka answers at {cluster.address}: {why}; is it up? `stream-dp kafka status`"
-            raise OutageError(words) from None
-        yield KafkaClient(cluster, producer, admin, idle, stable, None if patient else PUBLISH_SECONDS)
+            words = found or f"{why}; is it up? `stream-dp kafka status`"
+            raise OutageError(f"no Kafka answers at {cluster.address}: {words}") from None
+        try:
+            yield KafkaClient(cluster, producer, admin, idle, stable, None if patient else PUBLISH_SECONDS)
+        except OutageError as error:
+            found = "" if patient else await explain_silence(cluster)
+            if found:
+                raise OutageError(f"{error}: {found}") from None
+            raise
     finally:
         await asyncio.sleep(0)  # a task of the consumer that is cancelled before it ran hides the error that ends us
         await idle.stop()

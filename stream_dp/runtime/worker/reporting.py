@@ -108,7 +108,8 @@ def _read_counts(plan: Plan, partition: int, rows: Rows, into: Standing) -> None
             for name, mark in marker.views.items():
                 definition = plan.views.get(name)
                 if definition is not None and (definition.until_ms is None or mark.open_from_ms < definition.until_ms):
-                    status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
+                    clocks = {number: clock.clock_ms for number, clock in mark.source_partitions.items()}
+                    status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms, source_clocks_ms=clocks)
                     into.views.setdefault(definition.view, status)  # the oldest that has a window open
         if source.key_field is not None:
             stored = rows.get(rekey_key(source.name))

@@ -266,6 +266,48 @@ def test_windows_that_a_partition_has_not_closed_wait_for_it_and_are_not_behind(
     assert of(visits, worker("one", parts)).views["pages"].waiting_windows == 0
 
 
+def by_watermarks(plan: Plan) -> Plan:
+    """The pages follow watermarks."""
+    pages = plan.views["pages"]
+    return replace(plan, views={"pages": replace(pages, window=replace(pages.window, clock="event"))})
+
+
+@pytest.mark.parametrize(("lag", "behind_days", "is_told"), [(0, 3, True), (1, 3, False), (0, 0, False)])
+def test_partition_without_watermarks_is_named(visits: Plan, lag: int, behind_days: int, is_told: bool) -> None:
+    """One that has records to be counted may have watermarks among them."""
+    parts = {
+        at: PartitionStatus(
+            lag={"visits": lag},
+            views={"pages": ViewStatus(clock_ms=clock_ms, open_from_ms=17 * DAY)},
+            next_windows_ms={},
+            counters={},
+        )
+        for at, clock_ms in ((0, NOW), (1, NOW - behind_days * DAY))
+    }
+    found = of(by_watermarks(visits), worker("one", parts))
+    assert problems(found) == ([("watermarks_missing", "pages")] if is_told else [])
+    if is_told:
+        for words in ("partition 1 of source visits", moment(NOW), moment(NOW - 3 * DAY), "3 windows wait"):
+            assert words in found.problems[0].message
+
+
+def test_slow_partition_of_a_rekeyed_source_is_that_of_the_source(visits: Plan) -> None:
+    """Every partition of users waits for the same partition of the source; one may know less than another."""
+    known = {0: {0: NOW, 1: NOW - 3 * DAY}, 1: {0: NOW - 4 * DAY, 1: NOW - 3 * DAY}}
+    parts = {
+        at: PartitionStatus(
+            lag={"visits": 0},
+            views={"pages": ViewStatus(clock_ms=min(clocks.values()), open_from_ms=17 * DAY, source_clocks_ms=clocks)},
+            next_windows_ms={},
+            counters={},
+        )
+        for at, clocks in known.items()
+    }
+    slow = of(by_watermarks(visits), worker("one", parts)).views["pages"].held_up_by
+    assert slow is not None
+    assert (slow.partition, slow.clock_ms, slow.windows) == (1, NOW - 3 * DAY, 3)
+
+
 def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_says_how_far(visits: Plan) -> None:
     office = Office(visits)
     office.release("pages", 0)
@@ -596,6 +638,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
                 "released_to_ms": TODAY,
                 "next_due_ms": TODAY + DAY + 302_000,
                 "waiting_windows": 0,
+                "held_up_by": None,
             }
         }
         (unlock,) = one["to_come"]
