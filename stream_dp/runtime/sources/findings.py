@@ -79,7 +79,7 @@ _REMEDIES = {
     "no_timestamp": "the producer wrote them without a timestamp (-1), and {source} has no time field; let the "
     "producers write timestamps, or set {source}.time",
     "bad_watermark": "the watermark header must be a time in ms since 1970, as text: a whole number, from 1990 to "
-    "{aheads} ahead of the clock. These watermarks are not used",
+    "{aheads} ahead of the clock; let the producers write that. These watermarks are not used",
     "wrong_partition": "they are not in the partition that {source}.partitioner ({partitioner}) gives their user; if "
     "the producers use {other_hash}",
     "before_start": "their time is before the first window, which began with window.start or the first start, so a "
