@@ -28,6 +28,7 @@ from stream_dp.config.plan import Edition, LedgerPlan, Plan, SharpenPlan, Unlock
 from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.windows.encoding import MESSAGE_BYTES
 from stream_dp.windows.events import clash
 from stream_dp.windows.views import state_name
 
@@ -58,8 +59,21 @@ class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
 
 
 def encode_posted(posted: Posted) -> bytes:
-    """Settings as the value of a control record."""
-    return msgspec.json.encode(posted)
+    """Return settings as the value of a control record.
+
+    Raises:
+        ConfigError: they do not fit into one record, or hold a number that no record can.
+    """
+    try:
+        value = msgspec.json.encode(posted)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ConfigError(f"the settings cannot be written to the control topic: {error}") from None
+    if len(value) > MESSAGE_BYTES:
+        raise ConfigError(
+            f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
+            "into files or topics"
+        )
+    return value
 
 
 def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:

@@ -450,7 +450,7 @@ def propose(
     """
     former, latter = sections_of(before.raw), sections_of(after.raw)
     settings = tuple(differences(before.raw, after.raw))
-    faults = [*_restarts(before, after, situation)]
+    faults = [*_fixed(before, after), *_restarts(before, after, situation)]
     views: list[ViewChange] = []
     for name in dict.fromkeys([*after.views, *before.views]):
         was, becomes = before.views.get(name), after.views.get(name)
@@ -498,6 +498,18 @@ def _pools(before: Plan, after: Plan) -> Iterator[str]:
             yield (
                 f"ledger {name}: a period that has begun has {has}, and refuses what is charged {costs} until it ends. "
                 "Let the change be in effect from the start of a period on (--from)"
+            )
+
+
+def _fixed(before: Plan, after: Plan) -> Iterator[Fault]:
+    """Yield the faults of changes that a started application can never make, whether workers run or not."""
+    if after.partitions != before.partitions:
+        for source in {view.source.name: view.source for view in after.views.values()}.values():
+            yield Fault(
+                f"sources.{source.name}.partitions",
+                f"the topics of the application were created with {before.partitions} partitions, not "
+                f"{source.partitions}, and state is kept by partition; give an application with another number a "
+                "new name",
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,17 +18,20 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
-from stream_dp.control.editions import Posted, editions, next_record, plan_holding, plan_of, presented
+from stream_dp.control.editions import Posted, editions, encode_posted, next_record, plan_holding, plan_of, presented
 from stream_dp.control.settings_change import SettingsChange, Situation, former_editions, propose
-from stream_dp.errors import AccessError, BrokerError, ConfigError, StateError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, StateError
 from stream_dp.exact.rationals import Inexact, parse_exact
 from stream_dp.operations import named, plain
 from stream_dp.operations.status import SILENT_MS, Reports, look
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.construction import construct
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog, read_history
+from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.rights import commands, lacking, worker_rights, workers_known
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.settled import wrong_sources
 from stream_dp.windows.durations import moment
 
 LOOK_SECONDS = 1.0
@@ -385,7 +389,9 @@ def prepare(basis: Basis, wanted: Callable[[Plan], Plan], now_ms: int, wish: Wis
     found = propose(basis.before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
     found.check()
     posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
+    encode_posted(posted)
     becomes = plan_holding([*known, posted], basis.local)
+    construct(becomes)
     return Prepared(
         before=basis.before,
         after=after,
@@ -421,6 +427,7 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
     holding = await asyncio.to_thread(plan_holding, known, local)
     basis = Basis(local, known, before, holding, await look(holding, client))
     found = await asyncio.to_thread(prepare, basis, lambda _: after, wall_clock_ms(), wish)
+    await _check_topics(found.becomes, client)
     return Draft(
         **vars(found),
         log=log,
@@ -441,6 +448,21 @@ async def post_change(change: Draft) -> None:
     """
     if not await change.log.post(change.posted):
         raise StateError(_overtaken(change.before, change.posted.number, change.log.known))
+
+
+async def _check_topics(plan: Plan, client: Client) -> None:
+    """Check the topics of sources and public lists, as far as this account may see them.
+
+    Raises:
+        ConfigError: one is missing, has another number of partitions, or holds no list that can be used.
+    """
+    faults: list[Fault] = []
+    with suppress(AccessError):
+        faults += await wrong_sources(plan, client)
+    with suppress(AccessError):
+        faults += (await read_lists(plan, client))[1]
+    if faults:
+        raise ConfigError(faults)
 
 
 async def _new_topics(before: Plan, after: Plan, client: Client) -> list[str]:

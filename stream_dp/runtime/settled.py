@@ -25,7 +25,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from secrets import token_bytes
 from time import thread_time
 
@@ -40,11 +39,13 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import Sealing
 from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
 from stream_dp.runtime.clock import Clock, Tick, apart, wall_clock_ms
+from stream_dp.runtime.construction import construct
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post
 from stream_dp.runtime.kafka.list_topics import Lists, read_lists
 from stream_dp.runtime.kafka.outages import Outage
-from stream_dp.runtime.kafka.ownership import Life, create_owned
+from stream_dp.runtime.kafka.ownership import create_owned
 from stream_dp.runtime.kafka.topic_checks import look_at_topics
 from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.windows.durations import format_duration, format_time
@@ -52,23 +53,6 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 
 log = logging.getLogger("stream_dp.worker")
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Results of the preparation, which a worker needs.
-
-    Attributes:
-        plan: the plan that holds.
-        lists: the public lists that stand in topics, which are followed while it runs.
-        topics: the topics that the application made, each with its life (`owners.Claim`).
-        uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
-    """
-
-    plan: Plan
-    lists: Lists = field(default_factory=Lists, compare=False)
-    topics: Mapping[str, Life] = field(default_factory=dict)
-    uncounted: Mapping[str, int] = field(default_factory=dict)
 
 
 async def prepare(
@@ -115,6 +99,7 @@ async def prepare(
         await settings.read()
         known = settings.known
         holding = await asyncio.to_thread(plan_holding, known or [first], plan)
+        await asyncio.to_thread(construct, holding)
         lists, faults = await read_lists(holding, client)
         faults = [*await wrong_sources(holding, client), *faults]
         if not known and not backfill and not accept_loss:

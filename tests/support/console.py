@@ -21,6 +21,7 @@ from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.topics import sources_of
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.gateway import Answer, ask
 
@@ -91,6 +92,8 @@ class Desk:
 
     async def start(self) -> None:
         """Post the first settings, as a worker does, and let the console read."""
+        for topic, source in sources_of(self.plan).items():
+            self.log.create(topic, source.partitions)
         self.log.create(f"{self.plan.id}-control", 1)
         assert await post(self.plan, MemoryClient(self.log), first_record(self.plan, wall_clock_ms() - DAY_MS))
         await self.look()

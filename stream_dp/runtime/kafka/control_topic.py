@@ -16,7 +16,6 @@ from stream_dp.errors import ConfigError
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.effects import Message
-from stream_dp.windows.encoding import MESSAGE_BYTES
 
 
 class SettingsLog:
@@ -88,11 +87,6 @@ class SettingsLog:
             BrokerError: the cluster does not answer.
         """
         value = encode_posted(posted)
-        if len(value) > MESSAGE_BYTES:
-            raise ConfigError(
-                f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
-                "into files or topics"
-            )
         await self._client.check_decided([self.place])
         await self.read()
         if posted.number != len(self.known) + 1:

@@ -140,19 +140,28 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
             uncounted |= dict.fromkeys(_known(plan, former), now_ms)
         every = dict(sorted({**former, **lives}.items()))
         claim = Claim(*owner, every, seen, {**last.sources, **sources}, uncounted, form=STATE_FORM)
-        encoded = msgspec.json.encode(claim)
-        if len(encoded) > MESSAGE_BYTES:
-            raise ConfigError(
-                f"application {plan.id!r} has had {len(claim.topics)} topics, more than one claim can name; give it "
-                "another name, or take views out of it"
-            )
-        await client.publish([Message(owners, key, encoded)])
+        await client.publish([Message(owners, key, encode_claim(claim))])
         log, _ = await _read(owners, client)
         held = _holders(log)
         if all(topic in held and held[topic].claim.owner == owner for topic in claim.topics):
             await _withdraw(owners, client, _superseded(log, key))
             return claim
         await _withdraw(owners, client, [key])
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Return a claim as the value of a record.
+
+    Raises:
+        ConfigError: it names too many topics for one record.
+    """
+    encoded = msgspec.json.encode(claim)
+    if len(encoded) > MESSAGE_BYTES:
+        raise ConfigError(
+            f"application {claim.application!r} has had {len(claim.topics)} topics, more than one claim can name; give "
+            "it another name, or take views out of it"
+        )
+    return encoded
 
 
 async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Life]:

@@ -23,7 +23,7 @@ from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryLog
-from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.factory import Factory, Settled
 from stream_dp.runtime.faust.app import new_app, new_tables, register_agents
 from stream_dp.runtime.faust.copies import Copies, reading
 from stream_dp.runtime.faust.delivery import OF_A_PROCESS, Counters, Publisher
@@ -35,7 +35,7 @@ from stream_dp.runtime.kafka.open_transactions import LOOK_SECONDS as TRANSACTIO
 from stream_dp.runtime.kafka.open_transactions import OpenTransactions
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import RENEWAL_SECONDS
-from stream_dp.runtime.settled import Adoption, Settled
+from stream_dp.runtime.settled import Adoption
 from stream_dp.runtime.sources.schema_registry import SourceSchemas
 from stream_dp.runtime.worker.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.worker.reporting import Standing, standings

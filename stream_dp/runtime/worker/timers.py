@@ -25,6 +25,7 @@ from aiokafka import TopicPartition
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
 from stream_dp.runtime.clock import Clock, Difference, Tick, apart
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.app import App
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.membership import STABLE, expected, hole, places_in_words, unowned
@@ -33,7 +34,7 @@ from stream_dp.runtime.kafka.outages import diagnose
 from stream_dp.runtime.kafka.topic_checks import Deleted, deleted, deleted_records, look_at_topics, lost_topics
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.settled import Adoption, Settled
+from stream_dp.runtime.settled import Adoption
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode

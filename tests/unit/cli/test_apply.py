@@ -47,6 +47,7 @@ def tomorrow() -> int:
 @pytest.fixture
 def started(visits: Plan, log: MemoryLog) -> MemoryLog:
     """The embedded log of an application whose worker was started with the file."""
+    log.create("visits", 2)
     log.create("visits-control", 1)
     assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, now_ms() - 3_600_000)))
     return log
@@ -57,6 +58,7 @@ def noon(visits: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> Memor
     """The same at a time that does not go on."""
     for module in ("settings", "status"):
         monkeypatch.setattr(f"stream_dp.operations.{module}.wall_clock_ms", lambda: NOON)
+    log.create("visits", 2)
     log.create("visits-control", 1)
     assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, NOON - 3_600_000)))
     return log
@@ -222,6 +224,28 @@ def test_a_change_that_needs_a_restart_is_refused_while_a_worker_runs_and_made_w
     assert len(known(visits, started)) == 2
 
 
+def test_other_number_of_partitions_is_refused_though_no_worker_runs(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    said = call("apply", changed(visits_file, ("partitions: 2", "partitions: 4")), "--yes")
+    assert said.code == 2
+    assert "sources.visits.partitions: the topics of the application were created with 2 partitions" in said.err
+    assert len(known(visits, started)) == 1
+
+
+@pytest.mark.parametrize("partitions", [None, 3])
+def test_missing_or_changed_source_topic_is_refused(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, partitions: int | None
+) -> None:
+    started.delete("visits")
+    if partitions is not None:
+        started.create("visits", partitions)
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert said.code == 2
+    assert f"sources.visits.{'topic' if partitions is None else 'partitions'}: " in said.err
+    assert len(known(visits, started)) == 1
+
+
 def test_a_source_with_another_topic_needs_another_name_and_is_never_posted(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog
 ) -> None:
@@ -317,6 +341,7 @@ def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
 ) -> None:
     changed(visits_file, ("{size: 1d}", "{size: 1d, clock: event}"), name=visits_file.name)
     plan = load_plan(visits_file)
+    log.create("visits", 2)
     log.create("visits-control", 1)
     assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, 90 * DAY)))
     silent = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")

@@ -21,13 +21,12 @@ from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
 from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryWriter
-from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.factory import Factory, Settled
 from stream_dp.runtime.faust.coalescing import Chunk
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.tables import PartitionRows
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.sources.schema_registry import SourceSchemas
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import keyed_entropy

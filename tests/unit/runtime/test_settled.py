@@ -13,9 +13,10 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ClockError, ConfigError, Fault
 from stream_dp.runtime.clock import CLOCK_BOUND_MS
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.control_topic import read_history
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.settled import Settled, prepare
+from stream_dp.runtime.settled import prepare
 from stream_dp.testing import plan_from
 from stream_dp.windows.effects import Message
 from tests.support.clocks import WrongClock
