@@ -6,7 +6,7 @@ plan must never take effect, because every worker would crash on it. So `constru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -14,7 +14,7 @@ import rocksdict
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.yaml_data import join
-from stream_dp.control.editions import SETTINGS, decode_posted, encode_posted, first_record, plan_holding
+from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, first_record, plan_holding
 from stream_dp.errors import ConfigError, Fault, StateError, StreamDPError
 from stream_dp.exact.bits import system_entropy
 from stream_dp.releases.keyring import KeyRing
@@ -29,6 +29,29 @@ MADE_UP_TOPIC = Life("0" * 22, 1)
 """With an id as long as those of a broker."""
 ANY_TIME_MS = 1_704_067_200_000
 """Every plan has windows before and after it."""
+
+
+UNFORESEEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of parts that were given something which nobody has thought of."""
+
+
+def plan_settings(known: Sequence[Posted], local: Plan) -> Plan:
+    """Return the plan that settings come to, once everything that a worker builds from it was built.
+
+    Args:
+        known: the settings.
+        local: of a file of the application.
+
+    Raises:
+        ConfigError: they cannot be planned, whatever they hold: another version may have posted them.
+    """
+    try:
+        plan = plan_holding(known, local)
+    except UNFORESEEN as error:
+        words = f"settings {known[-1].number} cannot be planned: {type(error).__name__}: {error}"
+        raise ConfigError(words) from error
+    construct(plan)
+    return plan
 
 
 def construct(plan: Plan) -> None:
@@ -89,7 +112,7 @@ def _faults_at(path: str, found: list[Fault]) -> Iterator[None]:
         found += [fault if fault.path else Fault(path, fault.message) for fault in error.faults]
     except StreamDPError as error:
         found.append(Fault(path, str(error)))
-    except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except UNFORESEEN as error:
         found.append(Fault(path, f"a worker cannot use it: {error}"))
 
 

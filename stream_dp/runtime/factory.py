@@ -42,12 +42,20 @@ class Settled:
         lists: the public lists that stand in topics, which are followed while it runs.
         topics: the topics that the application made, each with its life (`owners.Claim`).
         uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
+        lacking: release topics that are not there, because they could not be created, or their views never hold.
     """
 
     plan: Plan
     lists: Lists = field(default_factory=Lists, compare=False)
     topics: Mapping[str, Life] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The lacking topics that are needed: those of views that hold."""
+        needed = {spec.name for spec in Topics.of(self.plan).all(self.plan)} if self.lacking else set()
+        return tuple(topic for topic in self.lacking if topic in needed)
 
 
 class Routes:
@@ -102,6 +110,7 @@ class Factory:
 
     Attributes:
         plan: the plan that holds.
+        lacking: release topics that are not there.
     """
 
     def __init__(
@@ -123,6 +132,7 @@ class Factory:
             spill_stores: makes the stores of large windows; None: in the data folder, which this process alone uses.
         """
         self.plan = plan = settled.plan
+        self.lacking = settled.lacking
         self._settled = settled
         self._keys = keys
         self._entropy = entropy

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stream_dp.config.yaml_data import Data
+from stream_dp.windows.events import names_of
 
 START = "2024-01-01T00:00:00Z"
 START_MS = 1_704_067_200_000
@@ -171,6 +172,13 @@ def _view(chance: random.Random, sources: Sequence[str], ledgers: dict[str, dict
     return view
 
 
+def _is_same_field(one: str, other: str) -> bool:
+    try:
+        return names_of(one) == names_of(other)
+    except ValueError:
+        return False
+
+
 def generated(chance: random.Random) -> dict[str, Any]:
     """Return the data of a random configuration on the embedded log.
 
@@ -187,6 +195,8 @@ def generated(chance: random.Random) -> dict[str, Any]:
         if chance.random() < 0.4:
             who = chance.choice(("key", "user"))
             source[who] = chance.choice(ODD_NAMES) if chance.random() < 0.2 else chance.choice(("user", "$.who.id"))
+        if "user" in source and _is_same_field(source["user"], source["time"]["field"]):  # no user is called by a time
+            del source["user"]
         if chance.random() < 0.2:
             source["partitioner"] = chance.choice(("crc32", "unchecked"))
         if chance.random() < 0.1:

@@ -199,7 +199,9 @@ class Worker:
             schemas=schemas,
             accept_loss=options.accept_loss,
         )
-        self.adoption = Adoption(settled, client, keys.application, self.app.outage, self._take, self.host.hold)
+        self.adoption = Adoption(
+            settled, client, keys.application, self.app.outage, self._take, self.clock, self._is_judge
+        )
         self.host.catch_up = self.adoption.catch_up
         self.timers = Timers(self.app, self.host, client, self.adoption, self.clock)
         self.watch = Watch(self.app, plan, settled, client)
@@ -241,6 +243,10 @@ class Worker:
         except (BrokerError, TimeoutError):
             return None
         return ConfigError(self.watch.wrong) if self.watch.wrong else None
+
+    def _is_judge(self) -> bool:
+        """Return True if this worker owns the control partition, so that it gives the verdicts on settings."""
+        return not self.app.rebalancing and self.adoption.place in self.app.consumer.assignment()
 
     def _take(self, settled: Settled) -> None:
         """Go on with newer settings; every part is loaded anew, and woken up by a greeting."""
@@ -287,8 +293,6 @@ class Worker:
         if joining := self._joining() or self.host.waiting_for:
             return joining
         waiting = [partition for partition in self.partitions if not self.host.has_loaded(partition)]
-        if waiting and self.adoption.refusal:
-            return f"settings that it cannot take up, to load {len(waiting)} partitions: {self.adoption.refusal}"
         return f"the stored state of {len(waiting)} partitions, which is read and checked" if waiting else ""
 
     def _joining(self) -> str:

@@ -264,6 +264,7 @@ class Watch:
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
         self._plan = settled.plan
+        self._lacking = settled.lacking
         self._ids: dict[str, str] = {name: life.id for name, life in settled.topics.items()}
 
     async def look(self) -> None:
@@ -331,7 +332,7 @@ class Watch:
             ConfigError: records of one were deleted, or it has other partitions.
             BrokerError: the cluster does not say how its topics are.
         """
-        found = await look_at_topics(self._plan, self._client)
+        found = await look_at_topics(self._plan, self._client, self._lacking)
         if found.lost:
             raise ConfigError(found.lost)
         for words in [*found.righted, *(str(fault) for fault in found.wrong if fault not in self.wrong)]:

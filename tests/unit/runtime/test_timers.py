@@ -38,8 +38,9 @@ def sent_to(worker: Worker, topic: str) -> Callable[[], list[int]]:
 
 def timers_of(worker: Worker, client: MemoryClient | None = None, clock: Clock | None = None) -> Timers:
     reads = client or MemoryClient(log_of(worker))
-    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None, lambda _: None)
-    return Timers(worker.app, worker.host, reads, adoption, clock or Clock())
+    clock = clock or Clock()
+    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None, clock, lambda: False)
+    return Timers(worker.app, worker.host, reads, adoption, clock)
 
 
 async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worker: Worker) -> None:
