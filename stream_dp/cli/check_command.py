@@ -27,6 +27,7 @@ from stream_dp.operations.check import AudienceSummary, Checked, check_plan, sam
 from stream_dp.operations.settings import read_differing
 from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.runtime.capacity import Computing, Rate
+from stream_dp.runtime.construction import construct_file
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS, StoppedBy
 from stream_dp.runtime.sources.survey import SourceSurvey
@@ -85,6 +86,7 @@ def check(
     """
     try:
         plan = load_plan(file)
+        construct_file(plan)
         samples = [] if sample_records is None else run(plan, lambda client: _sampled(plan, client, sample_records))
     except ConfigError as error:
         click.echo(f"{file}: {many(len(error.faults), 'fault')}", err=True)

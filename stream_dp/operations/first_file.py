@@ -27,6 +27,7 @@ from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import Point, Subject, what_if
+from stream_dp.runtime.construction import construct_file
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import (
     DAY_MS,
@@ -341,6 +342,7 @@ def first_file(answers: Answers, finds: str = "") -> tuple[str, Plan]:
         text = _text(answers, each, budget, windows, noise, finds)
         try:
             plan = build_plan(parse_yaml(text)[0])
+            construct_file(plan)
             affordable.append((next(iter(plan.views.values())).kind.least_shown(-1) or 0, text, plan))
         except ConfigError as error:
             faults.append(error)

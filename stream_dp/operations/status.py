@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
-from stream_dp.control.editions import Posted, editions, plan_holding, presented
+from stream_dp.control.editions import Posted, SettingsHistory, editions, plan_holding, presented
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import newest_statements
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, decode_status
@@ -52,7 +52,7 @@ class Reports:
         stopped: instances that have reported that they stop.
         group: the consumer group of the workers.
         statements: of the newest charged period of each ledger.
-        settings: every posted settings, by number.
+        settings: all settings, and the verdicts on them.
     """
 
     now_ms: int
@@ -61,7 +61,7 @@ class Reports:
     stopped: frozenset[str]
     group: Group
     statements: Sequence[LedgerStatement] = ()
-    settings: Sequence[Posted] = ()
+    settings: SettingsHistory = field(default_factory=SettingsHistory)
 
     @property
     def workers(self) -> list[WorkerStatus]:
@@ -244,7 +244,8 @@ class Summary:
             "fine": not self.problems,
             "problems": plain(self.problems),
             "at_ms": reports.now_ms,
-            "settings": len(reports.settings),
+            "settings": reports.settings.accepted[-1].number if reports.settings.accepted else 0,
+            "settings_posted": {one.number: reports.settings.state(one.number) for one in reports.settings.posted},
             "workers": [
                 one.model_dump(mode="json", exclude=renamed)
                 | {"version": one.code_version, "partitions": sorted(one.partitions), "silent": reports.is_silent(one)}
@@ -267,9 +268,9 @@ async def read_status(plan: Plan, client: Client) -> Summary:
         BrokerError: the cluster does not answer.
         StateError: a record cannot be read.
     """
-    known = await read_history(plan, client)
-    effective = await asyncio.to_thread(plan_holding, known, plan)
-    return summary(effective, replace(await look(effective, client), settings=known))
+    history = await read_history(plan, client)
+    effective = await asyncio.to_thread(plan_holding, history.accepted, plan)
+    return summary(effective, replace(await look(effective, client), settings=history))
 
 
 def summary(plan: Plan, reports: Reports) -> Summary:
@@ -301,6 +302,7 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     problems = [
         *_lost_records(plan, reports),
         *_refused(shown, reports.statements, times),
+        *_of_settings(reports),
         *_of_workers(reports, unowned),
         *(Problem("topic_settings", "", words) for words in dict.fromkeys(topics)),
         *_of_transactions(reports),
@@ -309,7 +311,7 @@ def summary(plan: Plan, reports: Reports) -> Summary:
         *_of_watermarks(views),
         *(Problem("budget_exhausted", name, _exhausted(name, one)) for name, one in budgets.items() if one.spent),
     ]
-    to_come = [*settings_to_come(definitions, reports.settings, times)]
+    to_come = [*settings_to_come(definitions, reports.settings.accepted, times)]
     for name, each in definitions.items():
         if each[0].editions and (released := _released(name, reports.partitions)) is not None:
             to_come += sharper_to_come(each, released, reports.now_ms)
@@ -399,14 +401,27 @@ def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
         yield Problem("worker_clock", name, words)
     elif worker.waiting_for:
         yield Problem("worker_waits", name, f"Worker {name} is not ready. It waits for {worker.waiting_for}")
-    newest = reports.settings[-1] if reports.settings else None
-    if worker.settings_error:
-        words = f"Worker {name} cannot use newer settings and continues with settings {worker.settings}"
-        yield Problem("worker_refuses_settings", name, f"{words}: {worker.settings_error}")
-    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.reported_ms - LEARNT_MS:
+    accepted = reports.settings.accepted
+    newest = accepted[-1] if accepted else None
+    if newest is not None and worker.settings < newest.number and newest.at_ms < worker.reported_ms - LEARNT_MS:
         since = f"settings {newest.number} are in effect since {moment(newest.at_ms // 1000 * 1000)}"
         words = f"Worker {name} uses settings {worker.settings}; {since}. Read its log."
         yield Problem("worker_behind_settings", name, words)
+
+
+def _of_settings(reports: Reports) -> Iterator[Problem]:
+    """Settings that wait for a worker for long, and the newest ones if they are refused."""
+    history = reports.settings
+    for one in history.waiting:
+        if one.at_ms < reports.now_ms - LEARNT_MS:
+            since = moment(one.at_ms // 1000 * 1000)
+            yield Problem(
+                "settings_waiting", "", f"Settings {one.number}, posted {since}, wait for a worker to accept them."
+            )
+    newest = history.posted[-1] if history.posted else None
+    if newest is not None and history.state(newest.number) == "refused":
+        words = f"Settings {newest.number} are refused and never in effect: {history.reason(newest.number)}."
+        yield Problem("settings_refused", "", f"{words} Apply a file that is right, or the one in effect.")
 
 
 def _lost_records(plan: Plan, reports: Reports) -> Iterator[Problem]:
@@ -591,7 +606,7 @@ def settings_to_come(definitions: Definitions, known: Sequence[Posted], clocks: 
 
     Args:
         definitions: of every view.
-        known: the settings so far.
+        known: the settings that hold.
         clocks: by view, as far as that is known.
     """
     for held in editions(known):

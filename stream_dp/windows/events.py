@@ -22,6 +22,10 @@ Names = tuple[str, ...]
 ABSENT = object()
 """Stands for a field that is not there."""
 _STEP = re.compile(r'\.(?P<plain>[\w-]+)|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]')
+_UNREADABLE = re.compile(r'["\\\x00-\x1f]')
+"""Characters that msgspec cannot have in the name of a field that it decodes (`msgspec.defstruct`)."""
+MAX_DEPTH = 64
+"""Names in a path: the decoder is built, and decodes, one object in another."""
 _FORM = (
     'a path is $ and one .name or ["any text"] after another, as $.page.id or $["page"]["the id"]; of a list there is '
     "no single element to name"
@@ -32,10 +36,21 @@ def names_of(field: str) -> Names:
     """The names that a field of the configuration stands for: a path begins with `$`, anything else is one name.
 
     Raises:
-        ValueError: it begins like a path and is none.
+        ValueError: it begins like a path and is none, or no event can be read by it.
     """
-    if not field.startswith("$"):
-        return (field,)
+    names = _steps(field) if field.startswith("$") else [field]
+    for name in names:
+        if _UNREADABLE.search(name):
+            raise ValueError(
+                f"the name {name!r} has a quotation mark, a backslash or a control character, and no field of such a "
+                "name is read; rename the field"
+            )
+    if len(names) > MAX_DEPTH:
+        raise ValueError(f"the path has {len(names)} names; it may have {MAX_DEPTH}")
+    return tuple(names)
+
+
+def _steps(field: str) -> list[str]:
     names: list[str] = []
     at = 1
     while at < len(field):
@@ -46,7 +61,7 @@ def names_of(field: str) -> Names:
         at = step.end()
     if not names:
         raise ValueError(_FORM)
-    return tuple(names)
+    return names
 
 
 def _unquoted(text: str) -> str:

@@ -14,7 +14,7 @@ from stream_dp.config.planner import build_plan
 from stream_dp.control.editions import beginnings
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import sources_of
 from stream_dp.runtime.sources.findings import (
     CLIPPED_PERCENT,
@@ -171,7 +171,7 @@ async def survey(
         ConfigError: the schema registry refuses the login, or is not trusted.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
-    begun = beginnings(await read_history(plan, client))
+    begun = beginnings(await read_accepted(plan, client))
     known = {name: at_ms for name, at_ms in begun.items() if at_ms <= now_ms}
     found = []
     each_s = within_s / len(sources_of(plan))
@@ -230,7 +230,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
             from before the first window, are no fault.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
-    if await read_history(plan, client):
+    if await read_accepted(plan, client):
         return
     sources = sources_of(plan)
     present = await client.describe(list(sources))

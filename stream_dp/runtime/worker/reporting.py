@@ -172,13 +172,13 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
                     for source, records in one.lag.items()
                 }
                 await client.publish([Message(topic, key, encode_status(status))])
-                said = status.settings, status.settings_error, status.clock_ahead_ms != 0
+                said = status.settings, status.topic_problems, status.clock_ahead_ms != 0
             except (StreamDPError, KafkaError) as error:
                 health.lag = {}
                 log.debug("the status cannot be published: %s", error)
             while True:
                 await asyncio.sleep(min(LOOK_SECONDS, REPORT_SECONDS))
-                news = _goes_by(plan, health).settings, _refusal(health), health.clock_ahead_ms != 0
+                news = _goes_by(plan, health).settings, _problems(health), health.clock_ahead_ms != 0
                 if time.monotonic() >= due or news != said:
                     break
 
@@ -214,8 +214,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         reported_ms=health.now_ms,
         settings=plan.settings,
         waiting_for=health.waiting_for,
-        settings_error=_refusal(health),
-        topic_problems=[] if worker is None else [str(fault) for fault in worker.watch.wrong],
+        topic_problems=_problems(health),
         clock_ahead_ms=health.clock_ahead_ms,
         open_transactions=[] if worker is None else _open_transactions(worker.transactions),
         partitions={partition: _partition(standing, ends) for partition, standing in standings.items()},
@@ -234,8 +233,12 @@ def _goes_by(plan: Plan, health: Health) -> Plan:
     return plan if health.worker is None else health.worker.plan
 
 
-def _refusal(health: Health) -> str:
-    return "" if health.worker is None else health.worker.adoption.refusal
+def _problems(health: Health) -> list[str]:
+    """Return what somebody has to put right, so that nothing is late."""
+    if health.worker is None:
+        return []
+    lacking = [health.worker.adoption.problem] if health.worker.adoption.problem else []
+    return [*(str(fault) for fault in health.worker.watch.wrong), *lacking]
 
 
 def _partition(standing: Standing, ends: Mapping[TopicPartition, int]) -> PartitionStatus:

@@ -18,7 +18,7 @@ from stream_dp.control.editions import Posted, next_record, plan_of
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.sources.survey import survey
 from stream_dp.testing import plan_from
@@ -269,7 +269,7 @@ def hold(log: MemoryLog, *files: Path) -> None:
         at = began + len(known) * HOUR_MS
         ends = {name: at for name in before if name not in plan.views}
         known.append(next_record(known, plan, {name: at for name in plan.views if name not in before}, ends, 0))
-        assert asyncio.run(post(plan, MemoryClient(log), known[-1]))
+        assert asyncio.run(post_accepted(plan, MemoryClient(log), known[-1]))
 
 
 def proposal(file: Path, *changes: tuple[str, str]) -> Path:
@@ -316,7 +316,7 @@ def test_a_view_that_begins_later_is_tried_though_its_first_window_is_to_come(fi
     plan = plan_from(file.read_text(), file.parent / "plan")
     log.create(Topics.of(plan).control, 1)
     later = wall_clock_ms() // HOUR_MS * HOUR_MS + 2 * HOUR_MS
-    assert asyncio.run(post(plan, MemoryClient(log), next_record((), plan, {"site-pages": later}, {}, 0)))
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), next_record((), plan, {"site-pages": later}, {}, 0)))
     fill(log, file)
     (sample,) = json.loads(run(file, "--sample", "--json").stdout)["samples"]
     assert sample["views"] == [{"view": "site-pages", "begun": False, "counted": 300, "refused": {}}]

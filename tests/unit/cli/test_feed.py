@@ -22,7 +22,7 @@ from stream_dp.operations.events_file import NO_ROW, ROW_REMEDIES
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.factory import SourceRecords
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import format_time, parse_time
 from stream_dp.windows.effects import Message
@@ -767,7 +767,7 @@ def hold(log: MemoryLog, file: Path, *changes: tuple[str, str], from_ms: int = S
     first = first_record(plan, START_MS)
     second = next_record([first], load_plan(other), {"days": from_ms}, {}, 0)
     for posted in (first, second):
-        assert asyncio.run(post(plan, MemoryClient(log), posted))
+        assert asyncio.run(post_accepted(plan, MemoryClient(log), posted))
     return other
 
 

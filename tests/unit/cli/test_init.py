@@ -132,7 +132,7 @@ def test_zone_of_times_with_offset_is_left_out(orders: Path, call: Call) -> None
 def answers(**changes: object) -> Answers:
     usual = {
         **{"name": "shop", "broker": "127.0.0.1:9092", "topic": "orders", "partitions": 2, "population": "users: all"},
-        **{"user": 'us"er', "item": "page: #1", "time": "", "time_unit": "ms"},
+        **{"user": "us'er", "item": "page: #1", "time": "", "time_unit": "ms"},
         **{"window": "1d", "period": "4w", "epsilon": "4", "delta": "1e-5", "items_per_user": 2},
     }
     return Answers(**(usual | changes))  # type: ignore[arg-type]
@@ -203,7 +203,7 @@ def test_events_that_cannot_be_used_are_refused_with_the_reason(
 def test_names_of_any_kind_are_written_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text(first_file(answers())[0], encoding="utf-8")
     (view,) = load_plan(tmp_path / "shop.yaml", {}).views.values()
-    assert (view.source.user_field, view.item_field, view.ledger.population) == ('us"er', "page: #1", "users: all")
+    assert (view.source.user_field, view.item_field, view.ledger.population) == ("us'er", "page: #1", "users: all")
 
 
 def test_weeks_of_a_topic_that_has_no_history_begin_with_a_period() -> None:

@@ -21,7 +21,15 @@ from stream_dp.cli.status_command import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan, load_plan
-from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.editions import (
+    Posted,
+    SettingsHistory,
+    Verdict,
+    first_record,
+    next_record,
+    plan_holding,
+    plan_of,
+)
 from stream_dp.errors import StateError
 from stream_dp.operations.settings import tuned
 from stream_dp.operations.status import (
@@ -46,7 +54,7 @@ from stream_dp.records.models import (
 )
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import moment
 from tests.unit.cli.test_ledger import Office
@@ -224,9 +232,8 @@ def test_of_many_problems_the_first_are_above_the_tables_and_the_others_below(vi
     late = BEHIND.partitions[0].model_copy(update={"deleted_records": missing})
     group = Group("PreparingRebalance", "", {name: frozenset() for name in "abcd"})
     fast = worker("one", {0: late}).model_copy(update={"clock_ahead_ms": 3_599_800})
-    found = of(
-        visits, fast, SILENT, THREE.model_copy(update={"settings_error": "no right to topic visits"}), group=group
-    )
+    three = THREE.model_copy(update={"topic_problems": ["no right to topic visits"]})
+    found = of(visits, fast, SILENT, three, group=group)
     assert len(found.problems) == 10
     golden("status-problems", shown(visits, found))
 
@@ -390,7 +397,13 @@ def edited(plan: Plan, *changes: tuple[str, int]) -> list[Posted]:
 def under(plan: Plan, known: list[Posted], *workers: WorkerStatus) -> Summary:
     said = {one.instance: one for one in workers}
     partitions = {number: found for one in workers for number, found in one.partitions.items()}
-    return summary(plan_holding(known, plan), Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), known))
+    return summary(
+        plan_holding(known, plan), Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), accepted(known))
+    )
+
+
+def accepted(known: list[Posted]) -> SettingsHistory:
+    return SettingsHistory.of([*known, *(Verdict(one.number, one.at_ms) for one in known)])
 
 
 def counted(settings: int, searches_from: int) -> list[WorkerStatus]:
@@ -466,13 +479,22 @@ def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) ->
     assert "uses settings 1; settings 2 are in effect since 1970-01-21" in found.problems[0].message
 
 
-def test_a_worker_that_cannot_take_newer_settings_up_says_why_at_once(visits: Plan) -> None:
+def test_refused_and_waiting_settings_need_somebody(visits: Plan) -> None:
     known = edited(visits, ("k=4", TODAY + DAY))
-    one, two = counted(1, TODAY)
-    found = under(visits, known, one.model_copy(update={"settings_error": "no right"}), two)
-    assert problems(found)[0] == ("worker_refuses_settings", "w0")
-    assert found.problems[0].message.endswith("continues with settings 1: no right")
-    assert [one["settings_error"] for one in found.as_json()["workers"]] == ["no right", ""]
+    workers = counted(1, TODAY)
+    plan = plan_holding(known[:1], visits)
+
+    def found(*verdicts: Verdict) -> Summary:
+        history = SettingsHistory.of([*known, Verdict(1, 0), *verdicts])
+        said = {one.instance: one for one in workers}
+        partitions = {number: part for one in workers for number, part in one.partitions.items()}
+        return summary(plan, Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), history))
+
+    assert problems(found()) == [("settings_waiting", "")]
+    refused = found(Verdict(2, NOW, "a list was changed"))
+    assert problems(refused) == [("settings_refused", "")]
+    assert "Settings 2 are refused and never in effect: a list was changed." in refused.problems[0].message
+    assert (refused.as_json()["settings"], refused.as_json()["settings_posted"]) == (1, {1: "accepted", 2: "refused"})
 
 
 RISING = (
@@ -599,7 +621,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     """Workers, partitions, lag, clocks, windows that are open, last and next releases, editions, unlocks, budgets."""
     plan = rising(visits_file, RISING, ('epsilon: "30"', 'epsilon: "9"'), ("period: 10d", "period: 40d"))
     log.create(Topics.of(plan).control, 1)
-    assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, 10 * DAY)))
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 10 * DAY)))
     office = Office(plan)
     office.release("pages", 19)
     office.publish(log)
