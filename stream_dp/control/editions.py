@@ -51,6 +51,7 @@ class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
         fingerprints: of all its views, in hexadecimal: files that they name are not in the record.
         at_ms: when it was written.
         note: why, in the words of whoever wrote it.
+        accepted_ms: when the broker appended their acceptance; not part of the record (`SettingsHistory.accepted`).
     """
 
     number: int
@@ -60,6 +61,7 @@ class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
     fingerprints: dict[str, str]
     at_ms: int
     note: str = ""
+    accepted_ms: int = 0
 
 
 def encode_posted(posted: Posted) -> bytes:
@@ -95,7 +97,7 @@ class Verdict(msgspec.Struct, tag_field="type", tag="verdict", frozen=True):
 
     Attributes:
         number: of the settings.
-        at_ms: when it was given, in ms.
+        at_ms: when it was given, in ms; of one that was read, when the broker appended it.
         reason: why they are refused; empty: they are accepted.
         latest_ms: an acceptance that the broker appends later than this is a refusal; None: it may be appended late.
     """
@@ -134,7 +136,8 @@ def decode_verdict(key: bytes | None, value: bytes | None, appended_ms: int) -> 
     except msgspec.DecodeError:
         return None
     is_late = verdict.latest_ms is not None and appended_ms > verdict.latest_ms
-    return replace_fields(verdict, reason=TOO_LATE) if is_late and verdict.is_acceptance else verdict
+    reason = TOO_LATE if is_late and verdict.is_acceptance else verdict.reason
+    return replace_fields(verdict, at_ms=appended_ms, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,12 @@ class SettingsHistory:
     @property
     def accepted(self) -> list[Posted]:
         """The settings that hold, oldest first."""
-        return [one for one in self.posted if one.number in self.verdicts and self.verdicts[one.number].is_acceptance]
+        verdicts = [(one, self.verdicts.get(one.number)) for one in self.posted]
+        return [
+            replace_fields(one, accepted_ms=verdict.at_ms)
+            for one, verdict in verdicts
+            if verdict is not None and verdict.is_acceptance
+        ]
 
     @property
     def waiting(self) -> list[Posted]:
@@ -311,6 +319,7 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
         partitions=newest.partitions,
         raw={**local.raw, **last.sections},
         settings=last.number,
+        settings_ms=last.accepted_ms,
     )
 
 

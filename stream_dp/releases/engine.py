@@ -111,7 +111,15 @@ class ReleaseEngine:
         """By audience that came later, the views of which it has no retained windows until a grant pays for them."""
         return self._state.clearances.withheld
 
-    def load(self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False, now_ms: int) -> Step:
+    def load(
+        self,
+        rows: Rows,
+        published: Published = UNPUBLISHED,
+        *,
+        accept_loss: bool = False,
+        now_ms: int,
+        settings_ms: int = 0,
+    ) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
         What is complete or ordered is carried out by `due`, as long as `waits`.
@@ -122,6 +130,8 @@ class ReleaseEngine:
             accept_loss: go on where windows were published that are not stored: charge them at worst, never release
                 them again. All that was published is needed then.
             now_ms: the wall time, from which the slot of windows follows that audiences came later than.
+            settings_ms: when the settings in effect were accepted: what they take from an audience is void from then
+                on.
 
         Raises:
             ConfigError: a view was changed in a way that the stored releases do not fit; or the key of a retained
@@ -133,7 +143,7 @@ class ReleaseEngine:
         over = self._unlocks.load()
         yield from self._announcements.waiting()  # before the releases that they are about
         for view in self.views:
-            yield from self._settle_view(view, now_ms)
+            yield from self._settle_view(view, settings_ms)
             self._lost.check(view, state.marks[view.name].next_ms)
         if announced := self._announcements.load(self._retention.oldest):
             yield Commit(announced)
@@ -146,14 +156,14 @@ class ReleaseEngine:
         for kind in (BUCKET, BLOCK):
             yield Erase(kind, after(kind))
 
-    def _settle_view(self, view: ViewPlan, now_ms: int) -> Iterator[Effect]:
+    def _settle_view(self, view: ViewPlan, settings_ms: int) -> Iterator[Effect]:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         state, rows, mark = self._state, self._state.rows, self._state.marks[view.name]
         departures, void = [], list[Change]()
         oldest: int | None = None
         newest: tuple[int, WindowRow] | None = None
         for start, row in stored_windows(view.name, rows):
-            void += self._revoked(view, start, row, now_ms)
+            void += self._revoked(view, start, row, settings_ms)
             newest = start, row
             state.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
@@ -180,16 +190,16 @@ class ReleaseEngine:
         for _, value in rows.scan(due, until):
             state.arrivals.take(decode(MergedHead, value), len(value))
 
-    def _revoked(self, view: ViewPlan, start: int, row: WindowRow, now_ms: int) -> list[Change]:
-        changed = revoked(self._state, self._destinations, view, start, row, now_ms) if row.outbox else []
+    def _revoked(self, view: ViewPlan, start: int, row: WindowRow, lowered_ms: int) -> list[Change]:
+        changed = revoked(self._state, self._destinations, view, start, row, lowered_ms) if row.outbox else []
         if changed:  # whoever has less of it now than they may see gets that in its place
             self._state.clearances.queue_released(view, start, row)
         return changed
 
-    def _all_revoked(self, now_ms: int) -> Iterator[Change]:
+    def _all_revoked(self, lowered_ms: int) -> Iterator[Change]:
         for view in self.views:
             for start, row in stored_windows(view.name, self._state.rows):
-                yield from self._revoked(view, start, row, now_ms)
+                yield from self._revoked(view, start, row, lowered_ms)
 
     # -- releasing --------------------------------------------------------------------------------------------
 
@@ -297,7 +307,7 @@ class ReleaseEngine:
             now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
         if changed := self._state.clearances.take(order, now_ms):
-            yield Commit([*changed, *self._all_revoked(now_ms)])
+            yield Commit([*changed, *self._all_revoked(order.given_ms)])
 
     @property
     def due_ms(self) -> int | None:
@@ -313,8 +323,8 @@ class ReleaseEngine:
             now_ms: the wall time.
         """
         self._state.tell(now_ms)
-        if changed := self._state.clearances.carry_out(now_ms):
-            yield Commit([*changed, *self._all_revoked(now_ms)])
+        while (due_ms := self._state.clearances.due_ms) is not None and due_ms <= now_ms:
+            yield Commit([*self._state.clearances.carry_out(due_ms), *self._all_revoked(due_ms)])
         if changed := self._state.aged():
             yield Commit(changed)
 

@@ -252,12 +252,12 @@ def _later(view: str, start: int, rows: Rows) -> int | None:
 
 
 def revoked(
-    state: PartitionState, destinations: Destinations, view: ViewPlan, start: int, row: WindowRow, now_ms: int
+    state: PartitionState, destinations: Destinations, view: ViewPlan, start: int, row: WindowRow, lowered_ms: int
 ) -> list[Change]:
     """Return the rows that void a window's waiting records that may not be published, the window's row last.
 
-    Only records whose slot is still to come are voided. A record whose slot has come leaves, however late: if it were
-    voided, how fast a worker publishes would decide which revisions its audience has.
+    Only records whose slot is at or after the lowering are voided. Those with an earlier slot leave, however late: if
+    they were voided, how fast a worker publishes would decide which revisions their audience has.
 
     Args:
         state: the partition's: the clearances say what an audience may be shown by now.
@@ -265,7 +265,7 @@ def revoked(
         view: the view.
         start: start of the window.
         row: its row; it is changed.
-        now_ms: the wall time.
+        lowered_ms: when audiences were given less: when that was given, or the time that it waited for.
     """
     waiting: dict[str, dict[int, list[tuple[bytes, RecordRow]]]] = {}
     for departure in row.outbox:
@@ -277,7 +277,7 @@ def revoked(
     finest, is_lowered = row.finest, False
     for audience in view.readers:
         records = waiting.get(destinations.release(view.view, audience), {})
-        departures = [one for one in row.outbox if one.number in records and one.slot_ms > now_ms]
+        departures = [one for one in row.outbox if one.number in records and one.slot_ms >= lowered_ms]
         most = state.clearances.most(view, audience, start)
         first = _first_revoked(departures, audience, row.has(audience), most)
         if first is not None:

@@ -157,13 +157,27 @@ class WholeEngine(ReleaseEngine):
     accepts_loss = False
     begun_ms = 0
     """The time at which it is loaded."""
+    settings_ms = 0
+    """When the settings of its plan were accepted."""
 
     def load(
-        self, rows: Rows, published: Published = UNPUBLISHED, *, accept_loss: bool = False, now_ms: int = 0
+        self,
+        rows: Rows,
+        published: Published = UNPUBLISHED,
+        *,
+        accept_loss: bool = False,
+        now_ms: int = 0,
+        settings_ms: int = 0,
     ) -> Step:
         found = {**self.found(), **published}
         begun_ms = max(now_ms, self.begun_ms)
-        loaded = super().load(rows, found, accept_loss=accept_loss or self.accepts_loss, now_ms=begun_ms)
+        loaded = super().load(
+            rows,
+            found,
+            accept_loss=accept_loss or self.accepts_loss,
+            now_ms=begun_ms,
+            settings_ms=max(settings_ms, self.settings_ms),
+        )
         yield from self._whole(loaded)
 
     def buckets(self, values: Sequence[bytes | None]) -> Step:
@@ -271,6 +285,7 @@ class Desk:
             engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
             engine.found, engine.accepts_loss = self.found, self.accepts_loss
             engine.begun_ms = self.published_ms
+            engine.settings_ms = self.plan.settings_ms
         return engine
 
     @staticmethod

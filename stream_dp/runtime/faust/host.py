@@ -446,7 +446,13 @@ class Host(Carrier):
                 self._client, self.topics.release, engine.views, whole=self._accept_loss, lacking=self._factory.lacking
             )
         )
-        load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.earliest_ms())
+        load = engine.load(
+            table.rows(partition),
+            published,
+            accept_loss=self._accept_loss,
+            now_ms=self.earliest_ms(),
+            settings_ms=self.plan.settings_ms,
+        )
         await self.carry_out(load, table, partition, threaded=True)
         if times == self._times_forgotten:
             tell_withheld(engine.withheld)

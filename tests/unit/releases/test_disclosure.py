@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -202,9 +203,9 @@ def test_audience_that_returns_has_first_revisions(*, is_slow: bool) -> None:
     desk.tell(10_000)
     if not is_slow:
         desk.slot(10_000)
-    desk.change(holding(*known[:2]))
+    desk.change(replace(holding(*known[:2]), settings_ms=11_000))
     desk.slot(20_000)
-    desk.change(holding(*known))
+    desk.change(replace(holding(*known), settings_ms=21_000))
     desk.slot(30_000)
     assert told(desk, "public") == [(0, 1, "coarse"), (1, 1, "coarse")]
     desk.auditor.settled()
