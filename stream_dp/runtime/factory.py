@@ -141,6 +141,11 @@ class Factory:
         """Return how often a topic of the application was made."""
         return self._settled.topics[topic].number
 
+    @property
+    def lives(self) -> dict[str, int]:
+        """How often each topic of the application was made."""
+        return {topic: life.number for topic, life in self._settled.topics.items()}
+
     def rekeyer(self, topic: str, partition: int) -> Rekeyer:
         """The rekeyer of a partition of a source topic that is not keyed by user."""
         source = sources_of(self.plan)[topic]

@@ -98,10 +98,6 @@ class TickOrder:
         if tp.topic == self._topic:
             self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
 
-    def first_held(self) -> dict[TP, int]:
-        """The first offset that is held of every partition."""
-        return {tp: records.offsets[0] for tp, records in self._held.items()}
-
     def clear(self) -> None:
         """Forget everything."""
         self._held.clear()
@@ -251,18 +247,22 @@ class CoalescingConsumer:
         await super().on_partitions_assigned(assigned, generation_id)  # type: ignore[misc]
 
     async def seek_to_committed(self) -> Any:
-        """As above; where nothing is committed, Faust seeks nowhere, and what was held is fetched again from its first.
+        """Seek to where the tables say that reading continues (`positions`); committed offsets are only a hint.
 
-        What is held afterwards was fetched before: during a rebalance no fetch of these partitions begins.
+        Faust calls this when the tables are recovered. What was held before was fetched before: during a rebalance no
+        fetch of these partitions begins.
+
+        Returns:
+            By partition, where it was sought to; of a changelog, its committed offset.
         """
         assignment = self._assignments  # another one during the seek has partitions that it does not reach
         committed = await super().seek_to_committed()  # type: ignore[misc]
-        for tp, offset in self._order.first_held().items():
-            if not committed.get(tp):
-                await self._seek(tp, offset)
+        found = await self.app.find_positions(committed)
+        for tp, offset in found.items():
+            await self._seek(tp, offset)
         self._start_over()
         self._sought = assignment
-        return committed
+        return {**committed, **found}
 
     def leave(self, tp: TP) -> None:
         """Let a stop not wait for the chunks of a partition that are at hand: the next start reads them again."""

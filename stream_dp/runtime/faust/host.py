@@ -26,6 +26,7 @@ from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.app import App
 from stream_dp.runtime.faust.coalescing import Chunk
 from stream_dp.runtime.faust.delivery import Carrier
+from stream_dp.runtime.faust.positions import Positions
 from stream_dp.runtime.faust.published import read_published
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
@@ -153,6 +154,11 @@ class Host(Carrier):
         self._accept_loss = accept_loss
         self._sources = counted_in(plan)
         self.rekeyed = {topic: source for topic, source in sources_of(plan).items() if source.key_field is not None}
+        self.positions = Positions(plan, tables, client, app.outage)
+        self.positions.go_by(factory.lives)
+        app.find_positions = self.positions.find
+        for table in tables.values():
+            table.stored_beside = self.positions.rows
         self._read: dict[TP, int] = {}
         self._parts: dict[tuple[str, int], Rekeyer | PartitionCounter | BucketMerger] = {}
         """By topic and partition, what reads it; release engines are by themselves."""
@@ -168,6 +174,7 @@ class Host(Carrier):
         What waits to be published stays: it is stored, and leaves by its slots whatever holds.
         """
         self.plan, self._factory, self._held = factory.plan, factory, {}
+        self.positions.go_by(factory.lives)
         for topic, schemas in self._schemas.items():
             if topic in self._sources:
                 schemas.go_by(needed(self.plan, self._sources[topic]))
@@ -186,6 +193,7 @@ class Host(Carrier):
         What parts keep on disk beside the tables goes with them.
         """
         self._forget_parts()
+        self.positions.forget()
         self.outboxes.clear()
 
     def _forget_parts(self) -> None:
@@ -211,8 +219,10 @@ class Host(Carrier):
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
             if chunk.settings > self.plan.settings:
                 await self.catch_up()
+            fetched_in = self.positions.round
             yield chunk
             self._read[tp] = message.offset
+            self.positions.finish(tp, message.offset, fetched_in)
             await stream.ack(event)
 
     def ticks(self, chunk: Chunk) -> list[Tick]:

@@ -61,9 +61,8 @@ async def look_at_topics(plan: Plan, client: Client) -> Findings:
         if wanted := differences(specs[name], has):
             await _put_right(name, has, wanted, client, found)
     found.wrong.extend(_too_few_copies(specs.values(), states))
-    counts = {source.topic: source.partitions for source in sources.values()}
-    counts |= {name: specs[name].partitions for name in _read_in_full(plan)}
-    found.lost.extend(_other_partitions(counts, states))
+    found.lost.extend(grown_sources(plan, states))
+    found.lost.extend(_other_partitions({name: specs[name].partitions for name in _read_in_full(plan)}, states))
     found.lost.extend(_deleted(plan, await _begins(plan, states, client)))
     return found
 
@@ -134,14 +133,34 @@ def _read_in_full(plan: Plan) -> frozenset[str]:
     return frozenset([*topics.internal, *topics.changelogs, topics.owners.name, topics.accounts, topics.status])
 
 
+def grown_sources(plan: Plan, states: Mapping[str, TopicState]) -> list[Fault]:
+    """Return a fault for each source whose topic has another number of partitions than are counted.
+
+    Args:
+        plan: the application.
+        states: the topics that are there.
+    """
+    return [
+        Fault(
+            f"topic {topic}",
+            f"has {states[topic].partitions} partitions, not {source.partitions}. No window that was open when they "
+            "were added is released: events may be in partitions that are not counted, and producers may have moved "
+            "users to other partitions, where the bounds of a user do not hold. Partitions cannot be removed. Let "
+            f"producers write to a new topic with {source.partitions} partitions, and give {source.name} and its "
+            "views new names; or start an application with another name on this topic",
+        )
+        for topic, source in sorted(sources_of(plan).items())
+        if topic in states and states[topic].partitions != source.partitions
+    ]
+
+
 def _other_partitions(must: Mapping[str, int], states: Mapping[str, TopicState]) -> Iterator[Fault]:
     for topic, partitions in sorted(must.items()):
         if topic in states and states[topic].partitions != partitions:
             yield Fault(
                 f"topic {topic}",
-                f"has {states[topic].partitions} partitions, not {partitions}; nobody can take partitions away: make "
-                "the topic anew with as many as it had, where that is possible, or give the application (for a source: "
-                "the source and every view on it) a new name",
+                f"has {states[topic].partitions} partitions, not {partitions}. Partitions cannot be removed. Delete "
+                "the topic and start one worker once with --accept-loss, or give the application a new name",
             )
 
 

@@ -30,7 +30,14 @@ from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.membership import STABLE, expected, hole, places_in_words, unowned
 from stream_dp.runtime.kafka.client import Client, TopicState
 from stream_dp.runtime.kafka.outages import diagnose
-from stream_dp.runtime.kafka.topic_checks import Deleted, deleted, deleted_records, look_at_topics, lost_topics
+from stream_dp.runtime.kafka.topic_checks import (
+    Deleted,
+    deleted,
+    deleted_records,
+    grown_sources,
+    look_at_topics,
+    lost_topics,
+)
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.settled import Adoption, Settled
@@ -92,7 +99,7 @@ class Timers:
         worker's clock is wrong.
 
         Raises:
-            ConfigError: a source was made anew: the process has to end.
+            ConfigError: a source was made anew, or has more partitions: the process has to end.
         """
         ticks = await self._app.outage.patiently(self._ticks)
         if self._app.rebalancing:
@@ -203,6 +210,7 @@ class Timers:
         ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
         # The high watermarks: a tick waits until the transactions that were open when it was made have ended.
         found = dict(await self._client.ends([*places, control]))
+        await self._check_partitions()
         await self._adoption.catch_up(found.pop(control, None))
         for (topic, partition), end in found.items():
             if end < counted.get(TopicPartition(topic, partition), 0):
@@ -213,6 +221,18 @@ class Timers:
                 )
             ends[partition][topic] = end
         return ends
+
+    async def _check_partitions(self) -> None:
+        """Make no tick once a source has more partitions than are counted: it could close windows without all records.
+
+        This comes after the time of the tick was read. So when a tick is made, no other partition existed at its time.
+
+        Raises:
+            ConfigError: a source has another number of partitions than its file says.
+        """
+        states = await self._client.describe(self._app.sources)
+        if faults := grown_sources(self._adoption.plan, states):
+            raise ConfigError(faults)
 
     def _owned(self) -> list[int]:
         ticks = self._host.topics.ticks
