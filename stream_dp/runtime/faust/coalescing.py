@@ -98,6 +98,13 @@ class TickOrder:
         if tp.topic == self._topic:
             self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
 
+    def forget(self, topic: str) -> None:
+        """Forget what is held of a topic."""
+        for tp in [tp for tp in self._held if tp.topic == topic]:
+            del self._held[tp]
+        if topic == self._topic:
+            self._ticks.clear()
+
     def clear(self) -> None:
         """Forget everything."""
         self._held.clear()
@@ -168,7 +175,10 @@ class CoalescingConsumer:
     _acked: Any
     _acked_index: Any
     _unacked_messages: Any
+    _committed_offset: Any
     _seek: Any
+    assignment: Any
+    seek: Any
     fetched_to: Any
     """The offset the next fetch starts at: behind every record and transaction marker read so far."""
 
@@ -263,6 +273,19 @@ class CoalescingConsumer:
         self._start_over()
         self._sought = assignment
         return {**committed, **found}
+
+    async def begin_again(self, topic: str) -> None:
+        """Read a topic that was made again from its start; what was fetched of the former one is forgotten."""
+        places = [tp for tp in self.assignment() if tp.topic == topic]
+        self._starts += 1
+        self._order.forget(topic)
+        for tp in places:
+            self._last.pop(tp, None)
+            self._acked[tp].clear()
+            self._acked_index[tp].clear()
+            self._committed_offset.pop(tp, None)
+            await self.seek(tp, 0)
+        await self.app.topic_made_again(topic)
 
     def leave(self, tp: TP) -> None:
         """Let a stop not wait for the chunks of a partition that are at hand: the next start reads them again."""

@@ -92,6 +92,12 @@ class Positions:
         self._finished.clear()
         self._stored.clear()
 
+    async def begin_again(self, topic: str) -> None:
+        """Take note that a topic was deleted and made again: what was read of the former one says nothing."""
+        self.forget()
+        states = await self._outage.patiently(lambda: self._client.describe([topic]))
+        self._ids = {**self._ids, **{name: state.id for name, state in states.items()}}
+
     def finish(self, tp: TP, last: int, fetched_in: int) -> None:
         """Take note that an agent has finished a chunk.
 

@@ -24,7 +24,12 @@ _FURTHER = 4
 
 
 async def read_published(
-    client: Client, topic: Callable[[str, str], str], views: Collection[ViewPlan], *, whole: bool
+    client: Client,
+    topic: Callable[[str, str], str],
+    views: Collection[ViewPlan],
+    stopped: Collection[str] = (),
+    *,
+    whole: bool,
 ) -> Published:
     """Read the public topics of views up to where they end now.
 
@@ -32,6 +37,7 @@ async def read_published(
         client: a client of their broker.
         topic: of a view's name and an audience: their public topic.
         views: the views; their topics exist.
+        stopped: of these, those that are not there, or not those that were written to.
         whole: read all of them; otherwise the `NEWEST` records of each, at least.
 
     Returns:
@@ -50,6 +56,7 @@ async def read_published(
     places = {
         topic(view.view, audience): (definitions[view.view], audience) for view in held for audience in view.readers
     }
+    places = {place: asked for place, asked in places.items() if place not in stopped}
     found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
     parts = [TP(place, 0) for place in places]
     await client.check_decided(parts)

@@ -13,7 +13,7 @@ its key file, which all its workers share. A worker that starts
 So what was claimed was there before, and whoever goes past a claim looked after reading it and found the topic gone.
 Of several applications that start at once, the first in the log has the topics.
 
-A claim also says which topics these were: one that is deleted and made again has another id. Where a topic of its own
+A claim also says which topics these were: one that is deleted and made again has another id. Where a topic with state
 is gone, or another one of its name is there, an application does not start: with the topic went what the others rely
 on. Once that is accepted, the claim counts another life of the topic, and whoever passed something on through the
 former one goes by that.
@@ -21,8 +21,9 @@ former one goes by that.
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -37,6 +38,8 @@ from stream_dp.runtime.key_file import key_fault
 from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import MESSAGE_BYTES
+
+logger = logging.getLogger("stream_dp.worker")
 
 
 class Owner(NamedTuple):
@@ -81,8 +84,19 @@ class Placed(NamedTuple):
     claim: Claim
 
 
-async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: bool = False, now_ms: int = 0) -> Claim:
+async def create_owned(
+    plan: Plan,
+    client: Client,
+    key_id: str,
+    *,
+    accept_loss: bool = False,
+    now_ms: int = 0,
+    republished: Collection[str] = (),
+) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
+
+    A topic without state that was deleted is created again. A release topic that was deleted is not, and another one of
+    its name is left alone, until it is asked for: its claim stays that of the former one.
 
     Safe to run by any number of workers at once. Of applications that name a topic alike, no two get through while the
     topic is there.
@@ -93,6 +107,7 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
+        republished: release topics to create again, or to claim as they are, where the former one was deleted.
 
     Returns:
         Its claim.
@@ -121,15 +136,20 @@ async def create_owned(plan: Plan, client: Client, key_id: str, *, accept_loss: 
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
         lost = deleted({name: former[name].id for name in names if name in former}, present)
+        left_alone = {one.topic for one in lost} & (topics.releases(plan) - {*republished})
+        lost = [one for one in lost if one.topic not in left_alone]
         try:
             _check(plan, owner, {topic: one for topic, one in held.items() if (topic, one.key) not in gone})
-            _check_deleted(plan, lost, accept_loss, sources, last.sources)
+            with_state = [one for one in lost if one.topic not in topics.releases(plan) | topics.stateless(plan)]
+            _check_deleted(plan, with_state, accept_loss, sources, last.sources)
         except ConfigError:
             if await _read(owners, client) == (log, seen):
                 raise
             continue  # a topic that was missing was created and claimed since the claims were read
-        await client.create(specs)
-        ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
+        _warn_of(lost, topics.stateless(plan))
+        await client.create([spec for spec in specs if spec.name not in left_alone])
+        ids = {name: present.id for name, present in (await client.describe(list(names))).items()}
+        ids |= {name: former[name].id for name in left_alone}
         anew = {one.topic for one in lost}
         kept = {name: former[name].id for name in names - anew if name in former}
         if ids.keys() != names or not kept.items() <= ids.items():
@@ -200,6 +220,12 @@ def _check_form(claim: Claim) -> None:
             f"stream-dp ({__version__}) stores form {STATE_FORM}; go on with the version that wrote it, or "
             "`stream-dp reset FILE` with this one"
         )
+
+
+def _warn_of(lost: Collection[Deleted], stateless: Collection[str]) -> None:
+    for one in lost:
+        if one.topic in stateless:
+            logger.warning("topic %s %s; it holds no state and is created again", one.topic, one.what)
 
 
 def _number(former: Life | None, anew: bool) -> int:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -46,6 +47,9 @@ from stream_dp.windows.count_rows import MARKER, Marker, Missing, SourceProgress
 from stream_dp.windows.effects import Increment, Message, Rows
 from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.rekeying import place_behind
+
+if TYPE_CHECKING:
+    from stream_dp.runtime.worker.assembly import Worker
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -214,7 +218,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         settings=plan.settings,
         waiting_for=health.waiting_for,
         settings_error=_refusal(health),
-        topic_problems=[] if worker is None else [str(fault) for fault in worker.watch.wrong],
+        topic_problems=[] if worker is None else _topic_problems(worker),
         clock_ahead_ms=health.clock_ahead_ms,
         open_transactions=[] if worker is None else _open_transactions(worker.transactions),
         partitions={partition: _partition(standing, ends) for partition, standing in standings.items()},
@@ -226,6 +230,11 @@ def _open_transactions(transactions: OpenTransactions) -> list[TransactionStatus
         TransactionStatus(topic=one.place.topic, partition=one.place.partition, offset=one.offset, open_ms=age_ms)
         for one, age_ms in sorted(transactions.long().items())
     ]
+
+
+def _topic_problems(worker: Worker) -> list[str]:
+    """Return what somebody has to put right of the topics."""
+    return [*map(str, worker.watch.wrong), *worker.host.release_topics.problems]
 
 
 def _goes_by(plan: Plan, health: Health) -> Plan:

@@ -47,6 +47,9 @@ class Cluster:
     obeys: bool = True
     """Whether this account may change them."""
     deleted_before: dict[str, int] = field(default_factory=dict)
+    releases: ReleaseTopics = field(default_factory=lambda: ReleaseTopics(TOPICS.release))
+    ticks: str = TOPICS.ticks
+    begun_again: list[str] = field(default_factory=list)
     cluster: Any = "how it is reached"
     """As the application has it."""
 
@@ -79,13 +82,20 @@ class Cluster:
     def consumer(self) -> Any:
         return self
 
+    async def create(self, topics: Iterable[TopicSpec]) -> None:
+        for topic in topics:
+            self.present.setdefault(topic.name, TopicState(f"another {topic.name}", topic.partitions))
+
+    async def begin_again(self, topic: str) -> None:
+        self.begun_again.append(topic)
+
     async def rejoin(self) -> None:
         self.rejoined += 1
 
     def watch(self) -> Watch:
         app: Any = self
         client: Any = self
-        return Watch(app, SHOP, SETTLED, client, lambda: self.now)
+        return Watch(app, SHOP, SETTLED, client, self.releases, lambda: self.now)
 
 
 def shared(*without: TP, by: str = "") -> Group:
