@@ -79,6 +79,11 @@ class Retention:
         """Return True if a window of the view may have to be marked."""
         return self.oldest[view.name] < self._horizon(view)
 
+    def is_finished(self, view: ViewPlan) -> bool:
+        """Return True if the retention of every window of a view that was taken out is over, the newest included."""
+        mark = self._state.marks[view.name]
+        return self._state.is_over(view) and mark.kept_ms >= mark.next_ms
+
     def due_ms(self, view: ViewPlan) -> int | None:
         """When the next window of a view that was taken out expires by the wall clock, None if none does."""
         mark, oldest, shape = self._state.marks[view.name], self.oldest[view.name], view.window.shape

@@ -100,7 +100,7 @@ async def test_deleted_release_topic_stops_its_audience_alone(launch: Launch, ho
 
 @in_memory
 async def test_republished_records_are_those_that_the_audience_was_about_to_get(launch: Launch) -> None:
-    """Also of a topic that was deleted while no worker ran, and of windows that were released before it was asked for."""
+    """Also of a topic that was deleted while no worker ran, and of windows that were released before it was back."""
     app = await launch()
     view = only_view(app)
     start, topic = start_of(view), Topics.of(app.plan).release(view.name, "public")

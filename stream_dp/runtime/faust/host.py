@@ -509,6 +509,22 @@ class Host(Carrier):
         if fresh:
             await table.commit(partition, fresh, owner)
 
+    async def delete_over(self, partition: int) -> None:
+        """Delete the release topics of removed views of which the retention of every window is over.
+
+        That is the case by the schedule, whatever was counted.
+
+        Raises:
+            BrokerError: the cluster does not answer, or refused.
+        """
+        engine = self._engines.get(partition)
+        names = [] if engine is None else self.release_topics.names(engine.over)
+        present = await self._client.describe(names) if names else {}
+        own = [topic for topic, state in present.items() if self.release_topics.is_own(partition, topic, state.id)]
+        if own:
+            await self._client.delete(own)
+            log.info("deleted the topics of views that were removed, since their retention is over: %s", ", ".join(own))
+
     async def want_topic(self, partition: int, wanted: Republication) -> None:
         """Take an order to write a release topic again: it is stored, and carried out by `tell_time`."""
         while partition not in self._engines:

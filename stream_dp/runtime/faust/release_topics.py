@@ -161,6 +161,11 @@ class ReleaseTopics:
         """Take a row that was stored."""
         self._rows[partition][topic] = row
 
+    def is_own(self, partition: int, topic: str, topic_id: str) -> bool:
+        """Return True if the topic with an id is the one that records of a partition were written to."""
+        row = self.row(partition, topic)
+        return row is not None and row.written_id == topic_id
+
     def is_there(self, topic: str, topic_id: str) -> bool:
         """Return True if a topic is there, with an id."""
         return self._present.get(topic) == topic_id

@@ -136,12 +136,11 @@ async def create_owned(
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
         lost = deleted({name: former[name].id for name in names if name in former}, present)
-        left_alone = {one.topic for one in lost} & (topics.releases(plan) - {*republished})
+        left_alone = {one.topic for one in lost} & topics.releases(plan) - {*republished}
         lost = [one for one in lost if one.topic not in left_alone]
         try:
             _check(plan, owner, {topic: one for topic, one in held.items() if (topic, one.key) not in gone})
-            with_state = [one for one in lost if one.topic not in topics.releases(plan) | topics.stateless(plan)]
-            _check_deleted(plan, with_state, accept_loss, sources, last.sources)
+            _check_deleted(plan, lost, accept_loss, sources, last.sources)
         except ConfigError:
             if await _read(owners, client) == (log, seen):
                 raise
@@ -155,9 +154,8 @@ async def create_owned(
         if ids.keys() != names or not kept.items() <= ids.items():
             continue  # someone deletes topics at this moment
         lives = {name: Life(ids[name], _number(former.get(name), name in anew)) for name in names}
-        uncounted = dict(last.uncounted)
-        if topics.changelog(COUNTS) in anew:
-            uncounted |= dict.fromkeys(_known(plan, former), now_ms)
+        lost_counts = _known(plan, former) if topics.changelog(COUNTS) in anew else []
+        uncounted = {**last.uncounted, **dict.fromkeys(lost_counts, now_ms)}
         every = dict(sorted({**former, **lives}.items()))
         claim = Claim(*owner, every, seen, {**last.sources, **sources}, uncounted, form=STATE_FORM)
         encoded = msgspec.json.encode(claim)
@@ -265,7 +263,9 @@ def _check_deleted(
         for name, (topic, _) in sources.items()
         if name in former and former[name][0] == topic and former[name] != sources[name]
     ]
-    if found := [*([] if accept_loss else lost), *again]:
+    topics = Topics.of(plan)
+    with_state = [one for one in lost if one.topic not in topics.releases(plan) | topics.stateless(plan)]
+    if found := [*([] if accept_loss else with_state), *again]:
         raise lost_topics(plan, found)
 
 

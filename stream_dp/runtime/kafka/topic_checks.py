@@ -246,10 +246,9 @@ def lost_topics(plan: Plan, lost: Iterable[Deleted]) -> ConfigError:
 
 
 def _losses(plan: Plan) -> dict[str, str]:
-    """Return what is lost with each topic that the application made."""
+    """Return what is lost with each topic of the application that holds state or spending."""
     topics = Topics.of(plan)
     lost = {
-        topics.ticks: "nothing that lasts: ticks are made every second",
         topics.partials: _ON_THEIR_WAY,
         topics.merged: _ON_THEIR_WAY,
         topics.changelog(MERGES): _ON_THEIR_WAY,
@@ -260,14 +259,8 @@ def _losses(plan: Plan) -> dict[str, str]:
         topics.control: "grants that no worker had read, and the settings that hold: the file of the first start is "
         "posted as the first ones again; grants that were carried out hold",
         topics.orders: "grants on their way: write those again that were not carried out",
-        topics.status: "nothing that lasts: workers say how they are every few seconds",
         topics.accounts: "what `stream-dp ledger` shows of the past; the ledger itself stands elsewhere",
     }
     for name in topics.rekeyed_sources:
         lost[topics.rekeyed(name)] = "events that were re-keyed and not counted: they are missing in their windows"
-    for view in plan.views.values():
-        for audience in view.readers:
-            lost[topics.release(view.view, audience)] = "what its readers had not read; it is not published again"
-    for source in sources_of(plan).values():
-        lost[source.dead_letter_topic] = "the notes of refused records"
     return lost

@@ -23,7 +23,7 @@ from functools import partial
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.runtime.clock import Clock, Difference, Tick, apart
 from stream_dp.runtime.faust.app import App
 from stream_dp.runtime.faust.host import Host
@@ -192,6 +192,8 @@ class Timers:
                 await self._host.tables[name].beat(partition, HEARTBEAT, now)
             with suppress(PartitionLostError):
                 await self._app.outage.patiently(partial(self._host.delete_counted, partition))
+            with suppress(AccessError, BrokerError):  # it is tried again with the next beat
+                await self._host.delete_over(partition)
             self._app.add_future(self._host.erase_expired(partition))  # it may have to wait for the engine
 
     async def renew(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,12 @@ from faust.types import TP
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StateError
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.runtime.faust.membership import admit, expected, instance_id, protocol, unowned
+from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.kafka.client import Group, TopicState
 from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.topic_checks import CHOICES
-from stream_dp.runtime.kafka.topics import COUNTS, Topics, read_by_workers, sources_of
+from stream_dp.runtime.kafka.topics import COUNTS, Topics, TopicSpec, read_by_workers, sources_of
 from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.worker import timers as watch
 from stream_dp.runtime.worker.timers import REJOINS, SHARED_SECONDS, Watch
@@ -126,13 +127,36 @@ async def test_topic_that_is_gone_is_told_at_the_second_look_and_one_that_came_b
     assert choices.message == CHOICES
 
 
-@pytest.mark.parametrize("topic", NAMES)
+STATELESS, RELEASED = TOPICS.stateless(SHOP), TOPICS.releases(SHOP)
+
+
+@pytest.mark.parametrize("topic", sorted({*NAMES} - STATELESS - RELEASED))
 async def test_topic_that_was_made_again_is_told_at_once_whichever_it_is(cluster: Cluster, topic: str) -> None:
     watch = cluster.watch()
     await watch.look()
     cluster.present[topic] = TopicState("another", 1)
     with pytest.raises(ConfigError, match=f"topic {topic}: (the source )?was deleted and made again"):
         await watch.look()
+
+
+@pytest.mark.parametrize("topic", sorted(STATELESS))
+async def test_topic_without_state_is_created_again(cluster: Cluster, topic: str) -> None:
+    watch = cluster.watch()
+    await watch.look()
+    del cluster.present[topic]
+    for _ in range(3):
+        await watch.look()
+    assert cluster.present[topic].id == f"another {topic}"
+    assert cluster.begun_again == ([topic] if topic == TOPICS.ticks else [])
+
+
+@pytest.mark.parametrize("topic", sorted(RELEASED))
+async def test_release_topic_of_nobody_here_is_not_missed(cluster: Cluster, topic: str) -> None:
+    watch = cluster.watch()
+    del cluster.present[topic]
+    for _ in range(3):
+        await watch.look()
+    assert topic not in cluster.present
 
 
 @pytest.fixture(autouse=True)
