@@ -40,9 +40,9 @@ def reset(file: Path, view: str | None, name: str | None) -> None:
 
     If a reset is interrupted, run it again; until then no worker starts.
 
-    With --view, only release topics are deleted: all of a view that was removed, and those of removed audiences of a view
-    that is still there. Workers may run, and no ledger forgets anything. Workers delete the topics of a removed view
-    themselves when the retention of its last window is over.
+    With --view, only release topics are deleted: all of a view that was removed, and those of removed audiences of a
+    view that is still there. Workers may run, and no ledger forgets anything. Workers that may delete topics delete
+    those of a removed view themselves when the retention of its last window is over.
 
     Exit codes: 0 done, or nothing to delete; 1 not confirmed, workers run, or the broker refused; 2 wrong usage, or the
     key file of another application.

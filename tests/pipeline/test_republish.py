@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from stream_dp.operations.republish import republish
+from stream_dp.operations.reset import former_topics
 from stream_dp.runtime.kafka.control_topic import holding
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.key_file import read_keys
 from stream_dp.runtime.worker import assembly
-from stream_dp.testing import Application
+from stream_dp.testing import Application, plan_from
 from tests.support.deleting import assert_lost, minutes
 from tests.support.losing import delete
 from tests.support.views import only_view, start_of
+from tests.support.visits import MINUTE, TOP
 
 Launch = Callable[..., Awaitable[Application]]
 in_memory = pytest.mark.parametrize("broker", ["memory"], indirect=True)
@@ -190,3 +192,44 @@ async def test_crash_while_a_topic_is_written_again_writes_it_from_the_start(
     await app.eventually(lambda: has(app, "public", 4))
     after = await stamped(app, topic)
     assert {key: after[key] for key in before} == before
+
+
+@in_memory
+@pytest.mark.parametrize("how", ["kept for its retention", pytest.param("deleted by hand", marks=pytest.mark.slow)])
+async def test_topics_of_a_removed_view_go_and_are_not_missed(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(assembly, "beat_seconds", lambda _: 0.3)
+    app = await launch(("retention: 1d", "retention: 2m"), ("views:\n", "views:" + TOP))
+    pages = next(view for view in app.plan.views.values() if view.name.endswith("-pages"))
+    start, topics = start_of(pages), Topics.of(app.plan)
+    removed = sorted(topics.release(pages.name, audience) for audience in pages.audiences)
+    await app.start()
+    await app.publish(minutes(start, 0, 2))
+    await app.wait_for_releases(pages.name, 2)
+
+    folder = app.plan.key_file.parent
+    text, _, _ = (folder / "application.yaml").read_text().partition(f"  {pages.name}:\n")
+    await app.apply(plan_from(text, folder), {}, {pages.name: start + 2 * MINUTE})
+    await app.publish(minutes(start, 2, 4))
+    (top,) = (view for view in app.plan.views.values() if view.name != pages.name)
+    await app.wait_for_releases(top.name, 4)
+    keys, plan = read_keys(app.plan.key_file), await holding(app.plan, app.client)
+    if how == "deleted by hand":
+        assert await former_topics(plan, app.client, keys, pages.name) == removed
+        await app.client.delete(removed)
+    assert await former_topics(plan, app.client, keys, top.name) == []
+
+    await app.publish(minutes(start, 4, 9))
+    await app.wait_for_releases(top.name, 9)
+
+    async def are_gone() -> bool:
+        return not await app.client.describe(removed)
+
+    await app.eventually(are_gone)
+    await app.stop()
+    await app.start()
+    await app.publish(minutes(start, 9, 10))
+    await app.wait_for_releases(top.name, 10)
+    assert await are_gone()
+    assert not problems(app)
