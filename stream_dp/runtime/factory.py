@@ -142,6 +142,11 @@ class Factory:
         return self._settled.topics[topic].number
 
     @property
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics of the application, as it has claimed them."""
+        return {topic: life.id for topic, life in self._settled.topics.items()}
+
+    @property
     def lives(self) -> dict[str, int]:
         """How often each topic of the application was made."""
         return {topic: life.number for topic, life in self._settled.topics.items()}

@@ -233,3 +233,26 @@ async def test_topics_of_a_removed_view_go_and_are_not_missed(
     await app.wait_for_releases(top.name, 10)
     assert await are_gone()
     assert not problems(app)
+
+
+@in_memory
+async def test_topic_that_only_seemed_to_be_gone_lacks_nothing(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has just begun to run knows no topic."""
+    monkeypatch.setattr(assembly, "LOOK_SECONDS", 1000)
+    app = await launch()
+    view = only_view(app)
+    start, topic = start_of(view), Topics.of(app.plan).release(view.name, "public")
+    worker = await app.start()
+    script = minutes(start, 0, 2)
+    await app.publish(script)
+    await app.wait_for_releases(view.name, 2)
+    topics = worker.host.release_topics
+    topics.look({}, [topic])
+    more = minutes(start, 2, 4)
+    await app.publish(more)
+    await app.eventually(lambda: has(app, "internal", 4))
+    assert not await has(app, "public", 3)
+
+    topics.look(await app.client.describe([topic]), [topic])
+    await assert_lost(app, view, [*script, *more], 4, ())
+    assert not problems(app)

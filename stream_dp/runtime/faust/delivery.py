@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -269,9 +269,13 @@ class Carrier:
                 owner.give_up(self.release_topics.stopped)
         self.balances.take(messages)
 
+    async def leave_out(self, topics: Collection[str]) -> None:
+        """Take note that records are left out of topics that are stopped."""
+
     async def _publish_or_stop(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> bool:
         """Publish records; return False if one of their topics may have been stopped before they were acknowledged."""
         stopped = self.release_topics.stopped
+        await self.leave_out({message.topic for message in messages} & stopped)
         going = [message for message in messages if message.topic not in stopped]
         if not going:
             return True

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from faust.types import TP
 
+from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
 from stream_dp.control.republications import Republication, read_republication
 from stream_dp.errors import StateError
@@ -505,7 +506,8 @@ class Host(Carrier):
         table, names = self.tables[RELEASES], self.release_topics.names(engine.views)
         owner = table.owner(partition)
         present = await self._app.outage.patiently(lambda: self._client.describe(names))
-        fresh = self.release_topics.load(partition, engine.views, present, table.rows(partition))
+        claimed = self._factory.topic_ids
+        fresh = self.release_topics.load(partition, engine.views, claimed, present, table.rows(partition))
         if fresh:
             await table.commit(partition, fresh, owner)
 
@@ -533,7 +535,12 @@ class Host(Carrier):
                     await self._load_engine(partition)
         row = self.release_topics.row(partition, wanted.topic)
         if row is not None and wanted.topic_id not in (row.written_id, row.wanted_id):
-            await self._store_topic(partition, wanted.topic, TopicRow(row.written_id, wanted.topic_id))
+            await self._store_topic(partition, wanted.topic, TopicRow("", wanted.topic_id))
+
+    async def leave_out(self, topics: Collection[str]) -> None:
+        """Store that topics have to be written again, before records are left out of them."""
+        for partition, topic, row in self.release_topics.left_out(topics):
+            await self._store_topic(partition, topic, row)
 
     async def _store_topic(self, partition: int, topic: str, row: TopicRow) -> None:
         table = self.tables[RELEASES]
@@ -550,10 +557,11 @@ class Host(Carrier):
         try:
             owner = table.owner(partition)
             written: dict[KeptRecord, None] = {}
-            await self._write_kept(partition, owner, topic, topic_id, written)
+            views = self._engines[partition].views
+            await self._write_kept(partition, owner, topic, topic_id, views, written)
             async with self.publishing:
                 await self.settle(partition, owner)
-                kept = await self._write_kept(partition, owner, topic, topic_id, written)
+                kept = await self._write_kept(partition, owner, topic, topic_id, views, written)
                 expired = {one.key for one in written} - {one.key for one in kept}
                 tombstones = [Message(topic, key, None) for key in sorted(expired)]
                 await self._write_again([(None, one) for one in tombstones], partition, owner, topic, topic_id)
@@ -569,11 +577,16 @@ class Host(Carrier):
             self._republishing.discard(topic)
 
     async def _write_kept(
-        self, partition: int, owner: Writer, topic: str, topic_id: str, written: dict[KeptRecord, None]
+        self,
+        partition: int,
+        owner: Writer,
+        topic: str,
+        topic_id: str,
+        views: Collection[ViewPlan],
+        written: dict[KeptRecord, None],
     ) -> list[KeptRecord]:
         """Write the kept records of a topic that were not written yet, and return all that are kept."""
         rows = self.tables[RELEASES].rows(partition)
-        views = self._engines[partition].views
         kept = await asyncio.to_thread(kept_records, topic, views, rows)
         if not written:
             await self._write_again(kept_announcements(topic, views, rows), partition, owner, topic, topic_id)

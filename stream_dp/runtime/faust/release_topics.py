@@ -4,7 +4,8 @@ A release topic holds no state. When it is deleted, its audience gets nothing un
 written again, and all other audiences go on. The table has a row for each release topic with the id of the topic that
 records were written to. A topic is *stopped* as long as the topic with that id is not there, whether or not there is
 another one of its name: nothing is written to a topic that nobody asked for. What leaves meanwhile counts as
-published; its record is kept with the others of its window.
+published; its record is kept with the others of its window. Before the first record is left out, the row says that the
+topic has to be written again. So nothing is missing from a topic that only seemed to be gone, or was brought back.
 
 `stream-dp republish` makes the topic if it is missing, and asks for it by its id. The owner of the partition stores
 that, writes every kept record with the time of its slot, and then stores the id: from there on the topic is as any
@@ -71,13 +72,19 @@ class ReleaseTopics:
         return [topic for rows in self._rows.values() for topic in rows]
 
     def load(
-        self, partition: int, views: Collection[ViewPlan], present: Mapping[str, TopicState], rows: Rows
+        self,
+        partition: int,
+        views: Collection[ViewPlan],
+        claimed: Mapping[str, str],
+        present: Mapping[str, TopicState],
+        rows: Rows,
     ) -> list[Row]:
         """Take the topics of a partition.
 
         Args:
             partition: the partition.
             views: the views whose ledger lives in it.
+            claimed: the ids of the topics that the application has claimed.
             present: their release topics that are there.
             rows: of the releases table.
 
@@ -91,7 +98,7 @@ class ReleaseTopics:
             if stored is not None:
                 found[topic] = decode(TopicRow, stored)
             else:
-                found[topic] = TopicRow(present[topic].id if topic in present else "")
+                found[topic] = TopicRow(claimed.get(topic, ""))
                 fresh.append(found[topic].stored(topic))
         self._rows[partition] = found
         for view in views:
@@ -152,6 +159,15 @@ class ReleaseTopics:
     async def until_stopped(self) -> None:
         """Wait until another topic is stopped."""
         await self._changed.wait()
+
+    def left_out(self, topics: Collection[str]) -> list[tuple[int, str, TopicRow]]:
+        """Return the rows to store before records are left out of topics, with their partition and topic."""
+        return [
+            (partition, topic, TopicRow("", row.written_id))
+            for partition, rows in self._rows.items()
+            for topic, row in rows.items()
+            if topic in topics and row.written_id
+        ]
 
     def row(self, partition: int, topic: str) -> TopicRow | None:
         """Return what is known of a topic of a partition; None if it is not one of its topics."""
