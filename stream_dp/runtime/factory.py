@@ -143,12 +143,12 @@ class Factory:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The ids of the topics of the application, as it has claimed them."""
+        """Ids of the topics of the application, as it has claimed them."""
         return {topic: life.id for topic, life in self._settled.topics.items()}
 
     @property
     def lives(self) -> dict[str, int]:
-        """How often each topic of the application was made."""
+        """Number of times that each topic of the application was made."""
         return {topic: life.number for topic, life in self._settled.topics.items()}
 
     def rekeyer(self, topic: str, partition: int) -> Rekeyer:

@@ -144,7 +144,7 @@ class ReleaseTopics:
 
     @property
     def problems(self) -> list[str]:
-        """What an operator has to do about topics that are stopped and that somebody reads."""
+        """Problems for an operator to solve: topics that are stopped and that somebody reads."""
         return list(self._words(self.stopped))
 
     def _words(self, topics: Collection[str]) -> Iterator[str]:
