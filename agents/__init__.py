@@ -14,7 +14,7 @@ from typing import Any
 from stream_dp.control.grant_records import Order, grant_key
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.runtime.faust.host import Agent, Host
-from stream_dp.runtime.kafka.topics import COUNTS, RELEASES
+from stream_dp.runtime.kafka.topics import COUNTS
 from stream_dp.windows.effects import Increment
 from stream_dp.windows.encoding import decode, encode
 
@@ -67,7 +67,7 @@ async def sharpen(stream: Any, host: Host) -> None:
 async def control(stream: Any, host: Host) -> None:
     """Check what operators write to the control topic, and pass it on to every partition."""
     async for chunk in host.chunks(stream):
-        await host.settled(chunk.partition, RELEASES)  # a grant may be about what was posted just before it
+        await host.settled()  # a grant may be about what was accepted just before it
         for record in chunk.records:
             if host.republication(record) is not None:
                 await host.send(host.fan_out(record.key, record.value))

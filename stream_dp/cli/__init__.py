@@ -7,6 +7,7 @@ from importlib import import_module
 
 import click
 
+from stream_dp.cli.output import guarded_output
 from stream_dp.errors import StreamDPError, exit_code
 from stream_dp.runtime.worker.logs import last_line
 from stream_dp.version import __version__
@@ -75,9 +76,10 @@ def cli() -> None:
 
 def main() -> None:
     """Run the console script: an error of the package becomes a message and an exit code."""
-    try:
-        cli()
-    except StreamDPError as error:
-        for fault in getattr(error, "faults", [error]):
-            click.echo(last_line(f"error: {fault}"), err=True)
-        sys.exit(exit_code(error))
+    with guarded_output():
+        try:
+            cli()
+        except StreamDPError as error:
+            for fault in getattr(error, "faults", [error]):
+                click.echo(last_line(f"error: {fault}"), err=True)
+            sys.exit(exit_code(error))

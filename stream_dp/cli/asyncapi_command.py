@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from stream_dp.cli.command_line import FILE, print_json
+from stream_dp.cli.output import write_data
 from stream_dp.config.planner import load_plan
 from stream_dp.config.yaml_data import write_yaml
 from stream_dp.operations.asyncapi import asyncapi as document_of
@@ -29,4 +30,4 @@ def asyncapi(file: Path, audience: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
-        click.echo(write_yaml(document), nl=False)
+        write_data(write_yaml(document), nl=False)

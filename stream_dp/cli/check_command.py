@@ -27,14 +27,18 @@ from stream_dp.operations.check import AudienceSummary, Checked, check_plan, sam
 from stream_dp.operations.settings import read_differing
 from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.runtime.capacity import Computing, Rate
+from stream_dp.runtime.construction import construct_file
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS
+from stream_dp.runtime.sources.sampling import SAMPLE_RECORDS, StoppedBy
 from stream_dp.runtime.sources.survey import SourceSurvey
 
 FAULTY, WARNED = 2, 3
 DIGITS = 4
 WEAK_EPSILON = 10
 """A promise above this is called weak."""
+STOPPED: Mapping[StoppedBy, str] = {"": "", "time": " (stopped after {limit})", "size": " (stopped at {limit})"}
+"""End of the first line about a sample, by the limit that was reached."""
+NO_RECORD = "The topic has no record to sample."
 WORDS = {"view", "audience", "audiences", "level", "made", "keys\nseen", "budget\nlasts"}
 """Headings of columns without numbers."""
 
@@ -82,6 +86,7 @@ def check(
     """
     try:
         plan = load_plan(file)
+        construct_file(plan)
         samples = [] if sample_records is None else run(plan, lambda client: _sampled(plan, client, sample_records))
     except ConfigError as error:
         click.echo(f"{file}: {many(len(error.faults), 'fault')}", err=True)
@@ -336,10 +341,11 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
     """Return the sample of one source: its records by outcome, the partitioner, and the clocks."""
     title = Text.assemble("\nsample of source ", (sample.source, "bold"), f" (topic {sample.topic})")
     if not sample.records:
-        return Group(title, indented(Text("The topic has no record to sample.")))
+        why = f"No record could be read within {sample.limit}." if sample.stopped_by else NO_RECORD
+        return Group(title, indented(Text(why)))
+    stopped = STOPPED[sample.stopped_by].format(limit=sample.limit)
     lines = [
-        f"The newest {sample.records:,} records, {sample.watermarks:,} of them watermarks"
-        f"{' (stopped after 10 s)' if sample.cut_short else ''}.",
+        f"The newest {sample.records:,} records, {sample.watermarks:,} of them watermarks{stopped}.",
         *(f"{words[0].upper()}{words[1:]}." for words in sample.clocks),
     ]
     if sample.users and sample.users_placed_by:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import click
 
+from stream_dp.cli.output import write_data
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
@@ -172,7 +173,7 @@ def run_effective(file: Path, work: Callable[[Plan, Client], Awaitable[T]]) -> t
 
 def print_json(value: object) -> None:
     """Print a value as one JSON object."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    write_data(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_faults(error: ConfigError) -> None:

@@ -18,7 +18,8 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import BrokerError, StreamDPError
 from stream_dp.operations import feed as operations
-from stream_dp.operations.events_file import Events, FileSurvey, open_table
+from stream_dp.operations.event_tables import open_table
+from stream_dp.operations.events_file import Events, FileSurvey
 from stream_dp.operations.outliers import OutlyingTimesError, describe, survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
@@ -32,7 +33,7 @@ TIME_FORMAT = click.option(
     type=click.Choice(["iso", "s", "ms"]),
     help="Form of the time: RFC 3339 text, or a number since 1970. [default: as in the source]",
 )
-SKIP_BAD = click.option("--skip-bad", is_flag=True, help="Skip rows that are no events.")
+SKIP_BAD = click.option("--skip-bad", is_flag=True, help="Skip invalid rows.")
 DROP_OUTLIERS = click.option(
     "--drop-outliers",
     is_flag=True,
@@ -80,8 +81,8 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
     "events",
     required=True,
     type=EVENTS,
-    help="The history: a .csv with a heading, .jsonl (or .ndjson) with an object a line, or .parquet (which needs "
-    "stream-dp[parquet]).",
+    help="The history: a .csv or .tsv with a heading (columns separated by comma, semicolon, tab or |), .jsonl (or "
+    ".ndjson) with an object a line, or .parquet (which needs stream-dp[parquet]).",
 )
 @USER
 @TIME
@@ -111,11 +112,12 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
     """Write history into the topic of a SOURCE of the application that FILE describes; SOURCE, if it has several.
 
     Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the unit of
-    the source. All rows are checked as workers would check them before the first is written. If some are no events,
-    nothing is written without --skip-bad. If most times look like another unit or form, or all are before the first
-    window, nothing is written without --unchecked-data, because no command removes a row from a topic. If some times
-    are outlying, the command names the rows and asks; without a terminal, nothing is written. A missing topic is
-    created with the partitions of FILE and the retention of the cluster.
+    the source. All rows are checked as workers would check them before the first is written. If some are invalid,
+    nothing is written without --skip-bad; the output names the first ones, the reason and the remedy. If most times
+    look like another unit or form, or all are before the first window, nothing is written without --unchecked-data,
+    because no command removes a row from a topic. If some times are outlying, the command names the rows and asks;
+    without a terminal, nothing is written. A missing topic is created with the partitions of FILE and the retention of
+    the cluster. Times without an offset from UTC are in the time zone of the source (`time.zone`).
 
     Where the application was started, the settings in effect (`stream-dp settings`) define what an event is, and a note
     on stderr says where FILE differs. While windows of earlier settings are open, events have the fields of both. An
@@ -130,7 +132,7 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
                                      stream-dp worker app.yaml --backfill
 
     Exit codes: 0 written; 1 the broker or the file failed (the message says how many events were written); 2 wrong
-    usage, or rows that are no events.
+    usage, or invalid rows.
     """
     file_plan, options = load_plan(file), operations.FeedOptions(**given)
 
@@ -207,10 +209,7 @@ def surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
         views: the views that count them.
     """
     yield f"{survey.rows:,} rows: {survey.events:,} events"
-    for reason, count in survey.refused.most_common():
-        rows = ", ".join(f"{row:,}" for row in survey.first_rows[reason])
-        more = ", ..." if count > len(survey.first_rows[reason]) else ""
-        yield f"{count:,} no events ({reason}): row {rows}{more}"
+    yield from survey.refusals()
     if survey.left_out:
         yield f"{survey.left_out:,} events left out because of their times"
     yield from (f"left out: {describe(one)}" for one in survey.dropped)

@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from stream_dp.cli.command_line import command_line, write_new
+from stream_dp.cli.command_line import Parsed, command_line, write_new
 from stream_dp.config.access import BrokerConfig, plan_broker
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import windows_in
 from stream_dp.errors import ConfigError
-from stream_dp.operations.events_file import Row, open_table
+from stream_dp.operations.event_tables import BadRow, Row, open_table
 from stream_dp.operations.first_file import (
     SAMPLED_ROWS,
     Answers,
@@ -34,6 +34,8 @@ from stream_dp.operations.outliers import describe
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.windows.durations import DAY_MS, format_time
+from stream_dp.windows.local_times import DEFAULT_ZONE
+from stream_dp.windows.time_zones import check_zone
 
 OLD_MS = 2 * DAY_MS
 """Events are history if the newest is older than this."""
@@ -52,6 +54,11 @@ MANY_WINDOWS = 12
 @click.option("--population", help="The same in words, in the plural, such as `customers`.")
 @click.option("--item", metavar="COLUMN", help="What is counted: the number of users with each value is released.")
 @click.option("--time", metavar="COLUMN", help="When it happened.")
+@click.option(
+    "--zone",
+    type=Parsed("zone", check_zone),
+    help="Time zone of times without an offset, such as Europe/Berlin. [default: UTC]",
+)
 @click.option("--window", help="How often counts are released: 1h, 1d, 1w, 1mo.")
 @click.option("--period", help="The promise is for so long: 4w, 1y; a whole number of windows.")
 @click.option("--epsilon", help="The promise to each user and period: smaller protects better. 1 is usual.")
@@ -93,13 +100,15 @@ def init(
     """
     if events is None and topic is None:
         raise click.UsageError("name a file of events, or --topic")
-    partitions, rows = 4, list[Row | None]()
+    partitions = 4
+    rows: list[Row | BadRow] = []
     if events is not None:
-        rows = [*islice(open_table(events).rows(), SAMPLED_ROWS)]
+        rows = list(islice(open_table(events).rows(), SAMPLED_ROWS))
     elif topic is not None:
         rows, partitions = asyncio.run(_read(topic, broker))
+    zone = given["zone"] or DEFAULT_ZONE
     all_rows = rows if events is None else open_table(events).rows()
-    found = without_outliers(guess(rows), all_rows, wall_clock_ms())
+    found = without_outliers(guess(rows, zone), all_rows, wall_clock_ms(), zone)
     stem = (events.stem if events is not None else str(topic)).lower().replace("_", "-").replace(".", "-")
     answers = _asked(found, Answers(stem, broker, topic or stem, partitions), given, needs_time=events is not None)
     text, plan = first_file(answers)
@@ -148,7 +157,7 @@ def _few_windows(view: ViewPlan) -> list[str]:
     return ["--grid", f"windows_per_user={windows // 10},{windows // 3},{windows}"]
 
 
-async def _read(topic: str, broker: str) -> tuple[list[Row | None], int]:
+async def _read(topic: str, broker: str) -> tuple[list[Row | BadRow], int]:
     async with connect(plan_broker(BrokerConfig(address=broker), "stream-dp-init", Path())) as client:
         return await topic_rows(client, topic)
 
@@ -178,6 +187,9 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
             f"column {time!r} has no times" if time else "no column has times",
             "--time: write them as 2024-01-31, as 2024-01-31T12:00:00Z, or as whole seconds or milliseconds since 1970",
         )
+    zone = given["zone"] or DEFAULT_ZONE
+    if time in found.local and given["zone"] is None:
+        click.echo(f"Times in column {time!r} have no offset, so they are in UTC. For another time zone, add --zone.")
     if len({user, item, time}) < 3:
         raise ConfigError(f"user, item and time must be three columns, not {user}, {item} and {time}")
     outlying = found.outlying.get(time, ())
@@ -193,6 +205,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     return replace(
         answers,
         name=ask("name", "Name of the application", answers.name),
+        zone=zone if time in found.local else DEFAULT_ZONE,
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         has_outliers=bool(outlying),

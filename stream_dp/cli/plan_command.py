@@ -23,6 +23,7 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.rationals import decimal_up, parse_exact
 from stream_dp.operations import named, plain
+from stream_dp.operations.events_file import FileSurvey
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.needed_epsilon import needed_epsilon
 from stream_dp.operations.past_counts import EventColumns
@@ -38,6 +39,7 @@ from stream_dp.operations.what_if import (
     points,
     what_if,
 )
+from stream_dp.text_files import read_text
 from stream_dp.windows.durations import format_duration
 
 RAW = "computed from raw data: do not publish"
@@ -142,7 +144,7 @@ def plan(
     stream-dp plan app.yaml --events events.csv --recall 0.95 --grid noise=discrete-laplace,discrete-gaussian
 
     Exit codes: 0 done; 1 the history cannot be read, or no setting meets the goal for --write; 2 wrong usage, a fault
-    in FILE, or rows that are no events.
+    in FILE, or invalid rows, which are named on stderr with the reason and the remedy.
     """
     wanted = PlanOptions(**{field.name: given.pop(field.name) for field in fields(PlanOptions)})
     loaded = load_plan(file)
@@ -157,17 +159,19 @@ def plan(
     if recall is not None and any(key.endswith("epsilon") for key, _ in grid):
         raise ConfigError("--recall looks for the epsilons; leave them out of --grid", "--grid")
     settings = points(dict(grid))
-    err = Console(stderr=True, highlight=False)
+    err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     sharing = [each.name for each in loaded.views.values() if each.source == one.source]
+
+    def report(survey: FileSurvey, views: Sequence[ViewPlan]) -> None:
+        for line in surveyed(survey, [view for view in views if view.name == one.name]):
+            err.print(line)
 
     def look(options: FeedOptions) -> tuple[EventColumns, PastEvents]:
         columns = EventColumns(one, sharing)
         with err.status("reading the history"):
-            return columns, open_past_events(loaded, history, options, one.source.name, columns.take)
+            return columns, open_past_events(loaded, history, options, one.source.name, columns.take, report)
 
     columns, read = decide_on_outliers(FeedOptions(**given), look)
-    for line in surveyed(read.survey, [view for view in read.views if view.name == one.name]):
-        err.print(line, markup=False, soft_wrap=True)
     subject = Subject(loaded, one.name, audience, read.until_ms)
     computed = what_if(subject, columns, settings)
     if recall is not None:
@@ -188,9 +192,9 @@ def plan(
     if wanted.write is not None:
         if chosen is None:
             raise StateError("no setting meets the goal, so nothing is written; change --goal or --error")
-        text = changed_file(file.read_text(encoding="utf-8"), subject, chosen.settings)
+        text = changed_file(read_text(file), subject, chosen.settings)
         write_new(wanted.write, text)
-        err.print(f"{wanted.write}: {_words(chosen.settings)}", markup=False, soft_wrap=True)
+        err.print(f"{wanted.write}: {_words(chosen.settings)}")
 
 
 def _view(plan: Plan, wanted: PlanOptions) -> ViewPlan:

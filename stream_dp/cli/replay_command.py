@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +25,10 @@ from stream_dp.cli.feed_command import (
     still_open,
     surveyed,
 )
+from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import load_plan
 from stream_dp.operations import named
+from stream_dp.operations.events_file import FileSurvey
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_events import PastEvents, open_past_events
 from stream_dp.records.models import PrivacyCost
@@ -100,23 +102,27 @@ def replay(
 
     The cost is that for one user, to an audience alone, in the period of the ledger that spent most.
 
-    Exit codes: 0 done; 1 the history cannot be read, or the engine failed; 2 wrong usage, a fault in FILE, or rows that
-    are no events.
+    Exit codes: 0 done; 1 the history cannot be read, or the engine failed; 2 wrong usage, a fault in FILE, or invalid
+    rows, which are named on stderr with the reason and the remedy.
     """
     from stream_dp.operations.replay import replay as replayed  # noqa: PLC0415  Faust, which takes a second
     from stream_dp.operations.replay import windows_to_release, write_releases  # noqa: PLC0415
 
     plan = load_plan(file)
     wanted = None if views is None else {named("view", name, plan.views, "--views").name for name in views.split(",")}
-    err = Console(stderr=True, highlight=False)
+    err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+    def report(survey: FileSurvey, views: Sequence[ViewPlan]) -> None:
+        for line in surveyed(survey, views):
+            err.print(line)
 
     def look(options: FeedOptions) -> PastEvents:
         with err.status("reading the history"):
-            return open_past_events(plan, history, options, source)
+            return open_past_events(plan, history, options, source, report=report)
 
     read = decide_on_outliers(FeedOptions(**given), look)
-    for line in [*surveyed(read.survey, read.views), *still_open(read.views, read.until_ms)]:
-        err.print(line, markup=False, soft_wrap=True)
+    for line in still_open(read.views, read.until_ms):
+        err.print(line)
     logging.getLogger("stream_dp").addHandler(logging.NullHandler())  # its warnings are about workers that go on
     windows = windows_to_release(read)
     err.print(f"{windows:,} windows to release, with those that have no event", markup=False)
@@ -143,4 +149,4 @@ def replay(
     )
     for path in written:
         console.print(str(path), soft_wrap=True)
-    err.print(PRIVATE, markup=False)
+    err.print(PRIVATE)

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from stream_dp.cli.command_line import FILE, Parsed, command_line, host_and_port
+from stream_dp.cli.output import announce
 from stream_dp.config.loading import unknown
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
@@ -140,9 +141,9 @@ def serve(
     reader = BoardReader(plan, boards, lambda: connect(plan.broker))
 
     def started() -> None:
-        click.echo(f"{plan.name}: look at {listening}  Ctrl-C ends.")
+        announce(f"{plan.name}: look at {listening}  Ctrl-C ends.")
         if not plan.serve.public and plan.readers is None and plan.serve.jwt is None:
-            click.echo("Nobody may read yet: name an audience under serve.public, or a file under serve.tokens.")
+            announce("Nobody may read yet: name an audience under serve.public, or a file under serve.tokens.")
 
     with nullcontext() if metrics is None else publish(metrics, gateway, reader):
         listening.serve(gateway.app(reader.run), gateway.hub.shut_down, started)
@@ -178,5 +179,5 @@ def console(file: Path, **place: Any) -> None:  # noqa: ANN401  of `Listening`
     listening.serve(
         shown.app(),
         shown.hub.shut_down,
-        lambda: click.echo(f"{plan.name}: console at {listening}  Ctrl-C ends."),
+        lambda: announce(f"{plan.name}: console at {listening}  Ctrl-C ends."),
     )

@@ -15,6 +15,7 @@ from rich.console import Console
 from stream_dp.accounting import Cost
 from stream_dp.cli.command_line import FILE, MOMENT, command_line, print_faults, print_json, run
 from stream_dp.cli.display import many, table
+from stream_dp.cli.output import write_data
 from stream_dp.config.differences import Setting, differences
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
@@ -28,6 +29,7 @@ from stream_dp.operations.settings import Draft, Rollout, Wish
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import DAY_MS, format_duration, moment
 
+REFUSED = 2
 UNHEARD = 3
 LEDGERS, AUDIENCES = "ledgers", "audiences"
 MOST_LEDGERS = 3
@@ -60,7 +62,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         "--from",
         "from_ms",
         type=MOMENT,
-        help="From the first window on that begins at TIME or later and cuts no other. [default: 11 s from now, by the "
+        help="From the first window on that begins at TIME or later and cuts no other. [default: 30 s from now, by the "
         "view's clock]",
     )
     @click.option("--backfill", is_flag=True, help="Release and charge windows of new views that are already over.")
@@ -88,15 +90,17 @@ def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
     """Put the settings of FILE into effect for windows to come, while the workers run.
 
     This compares FILE with the settings in effect, in the control topic: sources, ledgers, ladders, audiences, views.
+    This compares FILE with the settings in effect, in the control topic: sources, ledgers, ladders, audiences, views.
     It shows what changes, from which window on, what a day costs and how large the noise is before and after, and how
-    long the budgets last, and asks. Then it posts FILE as the next settings, and every worker uses them from the same
-    windows on. Earlier windows keep their counts and noise; who sees them follows the new settings at once. Spending
-    and revisions continue.
+    long the budgets last, and asks. Then it posts FILE as the next settings. A worker plans them and accepts or refuses
+    them. Every worker uses accepted settings from the same windows on; refused settings change nothing. Earlier windows
+    keep their counts and noise; who sees them follows the new settings at once. Spending and revisions continue.
 
-    What cannot be applied is refused with every reason, and nothing changes: a fault in the file; while workers run, a
-    source that they do not read, or other words for a population; a time in the past; windows that would be cut; a new
-    view whose first windows are over, without --backfill; a changed list of keys in a file of the same name; new topics
-    to which the workers' account lacks rights, as far as the cluster shows that.
+    What cannot be applied is refused with every reason, and nothing changes: a fault in the file; another number of
+    partitions; a missing topic of a source or list; while workers run, a source that they do not read, or other words
+    for a population; a time in the past; windows that would be cut; a new view whose first windows are over, without
+    --backfill; a changed list of keys in a file of the same name; new topics to which the workers' account lacks
+    rights, as far as the cluster shows that.
 
     The rest of FILE belongs to each machine and is in effect there after a restart: broker, data_dir, key_file,
     erase_within, window_memory, block_cache, standbys, release, topics. To go back, apply an older file: `stream-dp
@@ -109,7 +113,8 @@ def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
     stream-dp apply app.yaml --from 2026-03-01 --yes --note "k as agreed"
 
     Exit codes: 0 done, or no changes; 1 you said no, other settings were posted first, or the broker does not answer;
-    2 it cannot be applied; 3 it is posted, and after a minute not every worker uses it, or all workers have ended.
+    2 it cannot be applied, or a worker refused it; 3 it is posted, and after a minute not every worker uses it, or all
+    workers have ended.
     """
     code, _, _ = change(file, lambda _, plan: plan, wish, manner, take_back=take_back)
     sys.exit(code)
@@ -152,7 +157,9 @@ async def _change(
     console = Console(highlight=False, markup=False, quiet=manner.as_json, soft_wrap=True)
     number, is_empty = drafted.posted.number, not drafted.proposal.settings
     if is_empty:
-        console.print(f"No changes: settings {number - 1} of {local.id} are in effect.")
+        is_waiting = drafted.log.history.state(drafted.number) == "waiting"
+        state = "wait for a worker to accept them" if is_waiting else "are in effect"
+        console.print(f"No changes: settings {drafted.number} of {local.id} {state}.")
     else:
         if manner.dry_run:
             console.print("Dry run: nothing was changed. To apply this, run the command without --dry-run.\n")
@@ -163,23 +170,35 @@ async def _change(
         return 0, drafted.after
     if not manner.yes:
         click.confirm("Apply this change?", abort=True)
-        shown, expected = drafted, replace(wish, expect=number - 1)
+        shown, expected = drafted, replace(wish, expect=drafted.number)
         drafted = await operations.draft(local, lambda _: shown.after, client, expected)
         for words in waits(shown.proposal, drafted.proposal):
             console.print(words)
     await operations.post_change(drafted)
     console.print(f"Posted: settings {number} of {local.id}.")
+    last = await _followed(drafted, client, console)
+    console.print(outcome(last, number))
+    if manner.as_json:
+        print_json({**drafted.as_json(), "settings": number, "posted": True, "workers": plain(last)})
+    if last.state == "refused":
+        return REFUSED, drafted.after
+    return 0 if last.by_all else UNHEARD, drafted.after
+
+
+async def _followed(drafted: Draft, client: Client, console: Console) -> Rollout:
+    """Follow the rollout of a posted change, print its progress, and return the last of it."""
+    number = drafted.posted.number
     seen: list[Rollout] = []
     async for found in operations.rollout(drafted, client):
-        if not found.by_all and not seen:
+        is_over = found.by_all or found.state == "refused"
+        if not is_over and not seen:
             console.print("Waiting up to 60 s for the workers ...")
-        elif not found.by_all and found.used_by != seen[-1].used_by:
+        elif not is_over and found.state != seen[-1].state:
+            console.print(f"A worker accepted settings {number} ...")
+        elif not is_over and found.used_by != seen[-1].used_by:
             console.print(f"{len(found.used_by)} of {found.workers} workers use them ...")
         seen.append(found)
-    console.print(outcome(seen[-1], number))
-    if manner.as_json:
-        print_json({**drafted.as_json(), "settings": number, "posted": True, "workers": plain(seen[-1])})
-    return 0 if seen[-1].by_all else UNHEARD, drafted.after
+    return seen[-1]
 
 
 def outcome(found: Rollout, number: int) -> str:
@@ -190,17 +209,20 @@ def outcome(found: Rollout, number: int) -> str:
         number: of the settings.
     """
     used, everybody = len(found.used_by), found.workers
+    if found.state == "refused":
+        return f"Settings {number} are refused, so nothing changes: {found.reason}."
     if not everybody and found.ran:
         return f"No worker runs any more: they ended before they used settings {number}. Read their logs."
     if not everybody:
-        return f"No worker runs. Workers use settings {number} when they start."
+        return f"No worker runs. Settings {number} wait until a worker starts and accepts them."
     if found.by_all:
         return f"The worker uses settings {number}." if used == 1 else f"All {used} workers use settings {number}."
+    if found.state == "waiting":
+        return f"No worker has accepted settings {number} yet. Read the logs. Check again: `stream-dp status FILE`."
     missing = [*found.others, *([f"{found.silent} without a report"] if found.silent else [])]
-    refused = "".join(f" {name} cannot use them: {why}." for name, why in found.refusals.items())
     return (
         f"{used} of {everybody} workers use settings {number}. Not yet: {', '.join(missing)}. They read settings "
-        f"before they close another window. Check again: `stream-dp status FILE`.{refused}"
+        f"before they close another window. Check again: `stream-dp status FILE`."
     )
 
 
@@ -262,26 +284,29 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
     Exit codes: 0 done; 1 the application was never started, or the broker does not answer; 2 no such number.
     """
     plan = load_plan(file)
-    known = run(plan, lambda client: operations.read_settings(plan, client))
+    history = run(plan, lambda client: operations.read_settings(plan, client))
     if number is not None:
-        click.echo(operations.as_file(file, known, number), nl=False)
+        write_data(operations.as_file(file, history, number), nl=False)
     elif as_json:
-        print_json(operations.history_json(plan.id, known))
+        print_json(operations.history_json(plan.id, history))
     else:
         console = Console(highlight=False, markup=False)
-        newest = known[-1]
+        newest = history.accepted[-1]
         note = f" ({newest.note})" if newest.note else ""
-        console.print(f"Newest settings of {plan.id}: {newest.number}, posted {moment(newest.at_ms)}{note}.")
+        console.print(f"Settings of {plan.id} in effect: {newest.number}, posted {moment(newest.at_ms)}{note}.")
         console.print("The second table says from which window on each view uses which settings: its editions.\n")
         rows = (
-            (str(posted.number), moment(posted.at_ms), _first(changed), posted.note)
-            for posted, changed in zip(known, operations.changes_made(known), strict=True)
+            (str(one.number), moment(one.at_ms), history.state(one.number), _first(changed), one.note)
+            for one, changed in zip(history.posted, operations.changes_made(history), strict=True)
         )
-        console.print(table("settings", "posted", "changes", "note", rows=rows))
+        console.print(table("settings", "posted", "state", "changes", "note", rows=rows))
+        for one in history.posted:
+            if reason := history.reason(one.number):
+                console.print(f"Settings {one.number} are refused: {reason}")
         begun = table("view", "edition", "settings", "from window", "until")
-        for one in editions(known):
-            until = "" if one.until_ms is None else "never in effect" if one.never_holds else moment(one.until_ms)
-            begun.add_row(one.view, str(one.edition), str(one.settings), moment(one.from_ms), until)
+        for held in editions(history.accepted):
+            until = "" if held.until_ms is None else "never in effect" if held.never_holds else moment(held.until_ms)
+            begun.add_row(held.view, str(held.edition), str(held.settings), moment(held.from_ms), until)
         console.print()
         console.print(begun)
         console.print("\nTo go back to settings N:")
@@ -302,9 +327,12 @@ def page(change: Draft, reverted: Sequence[str] = ()) -> str:
         change: the change.
         reverted: earlier changes that it reverts, in sentences.
     """
-    proposal, number = change.proposal, change.posted.number - 1
+    proposal = change.proposal
     warnings = [*reverted, *proposal.warnings]
-    lines = [*_summary(proposal, f"{change.after.id}, settings {number} -> {number + 1}", len(warnings)), ""]
+    lines = [
+        *_summary(proposal, f"{change.after.id}, settings {change.number} -> {change.posted.number}", len(warnings)),
+        "",
+    ]
     for view in proposal.views:
         lines += _view(view)
     shown = {one.path for view in proposal.views for one in view.settings if one.section != LEDGERS}
@@ -317,8 +345,8 @@ def page(change: Draft, reverted: Sequence[str] = ()) -> str:
             lines += [heading, *found]
     if any(view.change != "new" for view in proposal.views):
         lines.append(
-            f"Windows that begin earlier keep their counts and noise. Who sees them follows settings {number + 1} as "
-            "soon as the workers use these; this command waits up to 60 s for that."
+            "Windows that begin earlier keep their counts and noise. Who sees them follows settings "
+            f"{change.posted.number} as soon as the workers use these; this command waits up to 60 s for that."
         )
     if proposal.former:
         lines.append("From that moment, earlier windows are published differently:")

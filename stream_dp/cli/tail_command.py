@@ -31,6 +31,7 @@ from stream_dp.cli.display import (
     printable,
     rest,
 )
+from stream_dp.cli.output import write_data
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError
 from stream_dp.operations import check_topic, named
@@ -357,7 +358,7 @@ def schema(name: str, *, as_json: bool, output: Path | None) -> None:
         _write_schemas(output)
         return
     if as_json:
-        click.echo(_schema_text(name))
+        write_data(_schema_text(name))
     else:
         Console().print_json(_schema_text(name))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ class KafkaSource:
             if end is not None and await consumer.position(place) >= end:
                 end = None
                 yield Mark.END
-            messages = (await consumer.getmany(place, timeout_ms=POLL_MS)).get(place, ())
+            messages = await self._fetched(consumer, place)
             if messages:
                 self.patience.succeeded()
             elif end is not None:
@@ -97,3 +97,14 @@ class KafkaSource:
                         yield record
                 elif (window := window_of(message.key)) is not None:
                     yield Tombstone(*window)
+
+    async def _fetched(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> Sequence[Any]:
+        try:
+            fetched = await consumer.getmany(place, timeout_ms=POLL_MS)
+        except (KafkaError, OSError):
+            raise
+        except Exception as error:  # aiokafka 0.14.0 lets through whatever its parsers and codecs raise
+            words = f"topic {self.topic} of {self.hosts} holds a record that cannot be read: {error!r}"
+            raise BrokerError(words) from error
+        records: Sequence[Any] = fetched.get(place, ())
+        return records

@@ -32,8 +32,9 @@ from stream_dp.windows.durations import (
 )
 from stream_dp.windows.encoding import parse_size
 from stream_dp.windows.events import TimeUnit, ValueFormat, names_of
-from stream_dp.windows.shapes.calendars import check_zone
+from stream_dp.windows.local_times import DEFAULT_ZONE
 from stream_dp.windows.shapes.shape import Settings
+from stream_dp.windows.time_zones import check_zone
 from stream_dp.windows.views import Clock, Pacing
 
 NAME_LENGTH = 63
@@ -217,10 +218,11 @@ class TopicsConfig(Section):
 
 
 class TimeConfig(Section):
-    """Where the event time stands: a field, and its unit."""
+    """Where the event time stands: a field, its unit, and the zone of times without an offset from UTC."""
 
     field: Place
     unit: TimeUnit = "ms"
+    zone: Zone = DEFAULT_ZONE
 
 
 class SourceConfig(Section):

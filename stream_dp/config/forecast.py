@@ -237,8 +237,8 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
     """Yield the faults of beginning views whose first windows are over, with their remedies.
 
     Released one after another, they are charged to the ledger whether or not their events are there yet; a window that
-    was released empty is not released again. A clock of watermarks only puts that off: where none come, a partition
-    goes on with the wall clock.
+    was released empty is not released again. A clock of watermarks only puts that off: without any, the
+    time of a partition advances as fast as the wall clock.
 
     Args:
         plan: the application.
@@ -257,7 +257,7 @@ def backlog_faults(plan: Plan, begin: Collection[str], now_ms: int, if_meant: st
         when = "at once"
         if view.window.clock == "event":
             idle = format_duration(view.window.idle_ms)
-            when = f"as watermarks pass them, or {idle} after the start in partitions without any"
+            when = f"as watermarks pass them; without watermarks for {idle}, as fast as the wall clock"
         gone = 0 if follows_the_stream(view) else withdrawn(view, now_ms)
         withdrawals = f"{gone:,} of them would be withdrawn at once: {_lifetime(view, now_ms)}. " if gone else ""
         yield Fault(

@@ -50,7 +50,7 @@ _MESSAGES = {
     "model_attributes_type": "must be a mapping of keys, not {value}",
     "model_type": "must be a mapping of keys, not {value}",
     "string_too_short": "must not be empty",
-    "string_type": "must be text, not {value}",
+    "string_type": "must be text, not {value}{quoted}",
     "too_short": "needs at least one entry",
     "union_tag_invalid": "must be {expected_tags}, not {value}",
     "union_tag_not_found": "is required",
@@ -215,7 +215,8 @@ def _message(error: ErrorDetails, place: tuple[str | int, ...]) -> str:
     words = _MESSAGES.get(kind)
     if words is None:
         return error["msg"]
-    return words.format(value=_shown(value), **error.get("ctx", {}))
+    quoted = f'; quote it: "{_shown(value)}"' if isinstance(value, bool | int | Inexact) else ""
+    return words.format(value=_shown(value), quoted=quoted, **error.get("ctx", {}))
 
 
 def _shown(value: object) -> str:

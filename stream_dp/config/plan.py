@@ -23,6 +23,7 @@ from stream_dp.kinds.sealing import SealedTable
 from stream_dp.windows.durations import Slots
 from stream_dp.windows.encoding import moment
 from stream_dp.windows.events import TimeUnit, ValueFormat
+from stream_dp.windows.local_times import DEFAULT_ZONE
 from stream_dp.windows.shapes.shape import Interval, Schedule, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import Clock, Pacing, view_of
@@ -39,7 +40,7 @@ class WindowPlan:
         clock: "wall" closes windows by the clock of the machine, "event" by the watermark records of the source. No
             event moves a clock: it would make other users' events late.
         max_ahead_ms: an event further ahead of the tick behind it than this is refused.
-        idle_ms: after this long without a watermark, a partition's event clock goes on with the wall clock.
+        idle_ms: after this long without a watermark, a partition's event clock advances as fast as the wall clock.
         retention_ms: how long after its end a sealed window can still be sharpened.
     """
 
@@ -94,6 +95,7 @@ class SourcePlan:
         time_field: field of the event time, None for the record's own timestamp.
         time_unit: unit of `time_field`: integer milliseconds, integer seconds, or RFC 3339 text. Where an Avro schema
             says what a time is, that holds.
+        time_zone: zone of times without an offset from UTC.
         dead_letter_topic: where the metadata of refused records goes.
         key_field: field of the user in a source that is not keyed by user, None where the record key is the user.
         partitioner: the hash the producers place keys with, checked by ingest ("unchecked": trusted).
@@ -109,6 +111,7 @@ class SourcePlan:
     partitioner: PartitionerName
     key_field: str | None = None
     format: ValueFormat = "json"
+    time_zone: str = DEFAULT_ZONE
 
     @property
     def fields(self) -> dict[str, str]:

@@ -61,7 +61,10 @@ from stream_dp.kinds.noise_levels import (
     table_rho,
 )
 from stream_dp.lossless.gaussian import SMALLEST_STEP
+from stream_dp.text_files import read_fault, read_text
 from stream_dp.windows.durations import DAY_MS, CalendarUnit, Slots, format_duration
+from stream_dp.windows.local_times import DEFAULT_ZONE
+from stream_dp.windows.time_zones import zone_digest
 
 AFFORDED_DIGITS = 6
 """Of the epsilon that levels are shares of."""
@@ -84,6 +87,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
         view.kind.name,
         [source.topic, source.partitions, source.format, source.user_field, source.time_field, source.time_unit],
         source.partitioner,
+        *([] if source.time_zone == DEFAULT_ZONE else [["zone", source.time_zone, zone_digest(source.time_zone)]]),
         *([] if source.key_field is None else [["key", source.key_field]]),
         [view.item_field] if view.has_lists else view.item_field,
         [*shape.identity, view.window.first_ms],
@@ -118,11 +122,9 @@ def load_plan(path: str | Path, environ: Mapping[str, str] | None = None) -> Pla
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start}") from None
+        text = read_text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} {read_fault(error)}") from None
     sections, faults = read_config(text, os.environ if environ is None else environ)
     return _plan(sections, faults, file.parent)
 
@@ -443,6 +445,7 @@ def _source(sections: Sections, name: str, source: SourceConfig) -> SourcePlan:
         partitioner=source.partitioner,
         key_field=source.key,
         format=source.format,
+        time_zone=source.time.zone if source.time else DEFAULT_ZONE,
     )
 
 

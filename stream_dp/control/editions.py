@@ -1,8 +1,9 @@
 """The settings that hold: every version of them stands in the control topic, and which plan they come to is worked out.
 
 A record has a number and whole sections of a configuration file, and says from which window on it holds for the views
-that it changes. Nothing of it is ever deleted. Of several records with one number the first in the log holds, so
-whoever reads the topic up to the same place goes by the same plan.
+that it changes. Nothing of it is ever deleted. Of several records with one number the first in the log counts, and so
+does the first verdict on that number: settings that were accepted hold from the place of that verdict on, settings that
+were refused never hold. So whoever reads the topic up to the same place goes by the same plan.
 
 A view's settings from one such window to the next are an edition of it. Where an edition has another definition (a
 change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
@@ -15,12 +16,13 @@ begins no edition.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 
 from stream_dp.config.differences import differences
 from stream_dp.config.file_schema import ENTRIES
@@ -28,11 +30,14 @@ from stream_dp.config.plan import Edition, LedgerPlan, Plan, SharpenPlan, Unlock
 from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.windows.encoding import MESSAGE_BYTES
 from stream_dp.windows.events import clash
 from stream_dp.windows.views import state_name
 
 SETTINGS = b"settings/"
 """Control records under such a key are settings. Each has a key of its own, so that compaction leaves the first."""
+VERDICTS = b"verdicts/"
+"""Control records under such a key are verdicts on settings. Each has a key of its own, too."""
 
 
 class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
@@ -58,8 +63,21 @@ class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
 
 
 def encode_posted(posted: Posted) -> bytes:
-    """Settings as the value of a control record."""
-    return msgspec.json.encode(posted)
+    """Return settings as the value of a control record.
+
+    Raises:
+        ConfigError: they do not fit into one record, or hold a number that no record can.
+    """
+    try:
+        value = msgspec.json.encode(posted)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ConfigError(f"the settings cannot be written to the control topic: {error}") from None
+    if len(value) > MESSAGE_BYTES:
+        raise ConfigError(
+            f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
+            "into files or topics"
+        )
+    return value
 
 
 def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:
@@ -72,16 +90,106 @@ def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:
         return None
 
 
-def history(records: Iterable[Posted]) -> list[Posted]:
-    """The records that hold, by number from 1 on.
+class Verdict(msgspec.Struct, tag_field="type", tag="verdict", frozen=True):
+    """Verdict of a worker on settings that were posted.
+
+    Attributes:
+        number: of the settings.
+        at_ms: when it was given, in ms.
+        reason: why they are refused; empty: they are accepted.
+        latest_ms: an acceptance that the broker appends later than this is a refusal; None: it may be appended late.
+    """
+
+    number: int
+    at_ms: int
+    reason: str = ""
+    latest_ms: int | None = None
+
+    @property
+    def is_acceptance(self) -> bool:
+        """True if the settings are accepted."""
+        return not self.reason
+
+
+TOO_LATE = "they were accepted too late for the windows that they were to begin with; apply them again"
+
+
+def encode_verdict(verdict: Verdict) -> bytes:
+    """Return a verdict as the value of a control record."""
+    return msgspec.json.encode(verdict)
+
+
+def decode_verdict(key: bytes | None, value: bytes | None, appended_ms: int) -> Verdict | None:
+    """Return the verdict that a control record holds, None if it holds something else.
 
     Args:
-        records: in the order of the log.
+        key: of the record.
+        value: of the record.
+        appended_ms: its timestamp.
     """
-    first: dict[int, Posted] = {}
-    for record in records:
-        first.setdefault(record.number, record)
-    return [first[number] for number in takewhile(first.__contains__, count(1))]
+    if key is None or value is None or not key.startswith(VERDICTS):
+        return None
+    try:
+        verdict = msgspec.json.decode(value, type=Verdict)
+    except msgspec.DecodeError:
+        return None
+    is_late = verdict.latest_ms is not None and appended_ms > verdict.latest_ms
+    return replace_fields(verdict, reason=TOO_LATE) if is_late and verdict.is_acceptance else verdict
+
+
+@dataclass(frozen=True)
+class SettingsHistory:
+    """Settings of an application and the verdicts on them, as the control topic has them up to some place.
+
+    Attributes:
+        posted: all settings, by number from 1 on.
+        verdicts: by number.
+    """
+
+    posted: Sequence[Posted] = ()
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Iterable[Posted | Verdict]) -> SettingsHistory:
+        """Return what records come to.
+
+        Args:
+            records: in the order of the log.
+        """
+        posted: dict[int, Posted] = {}
+        verdicts: dict[int, Verdict] = {}
+        for record in records:
+            if isinstance(record, Posted):
+                posted.setdefault(record.number, record)
+            elif record.number in posted and (record.number == 1 or record.number - 1 in verdicts):
+                verdicts.setdefault(record.number, record)
+        return cls([posted[number] for number in takewhile(posted.__contains__, count(1))], verdicts)
+
+    @property
+    def accepted(self) -> list[Posted]:
+        """The settings that hold, oldest first."""
+        return [one for one in self.posted if one.number in self.verdicts and self.verdicts[one.number].is_acceptance]
+
+    @property
+    def waiting(self) -> list[Posted]:
+        """The settings without a verdict, oldest first."""
+        return [one for one in self.posted if one.number not in self.verdicts]
+
+    @property
+    def next_number(self) -> int:
+        """The number of the settings that are posted next."""
+        return len(self.posted) + 1
+
+    def state(self, number: int) -> str:
+        """Return `accepted`, `refused` or `waiting`, for settings by their number."""
+        verdict = self.verdicts.get(number)
+        if verdict is None:
+            return "waiting"
+        return "accepted" if verdict.is_acceptance else "refused"
+
+    def reason(self, number: int) -> str:
+        """Return the reason why settings are refused; empty if they are not."""
+        return self.verdicts[number].reason if number in self.verdicts else ""
 
 
 def first_record(plan: Plan, now_ms: int) -> Posted:
@@ -99,21 +207,30 @@ def first_record(plan: Plan, now_ms: int) -> Posted:
 
 
 def next_record(
-    known: Sequence[Posted], plan: Plan, begins: Mapping[str, int], ends: Mapping[str, int], at_ms: int, note: str = ""
+    known: Sequence[Posted],
+    plan: Plan,
+    begins: Mapping[str, int],
+    ends: Mapping[str, int],
+    at_ms: int,
+    note: str = "",
+    number: int | None = None,
 ) -> Posted:
     """The record that makes a plan hold.
 
     Args:
-        known: the settings so far, from `history`.
+        known: the settings so far, those that hold.
         plan: what is wanted; of a file, or made from the sections of a record.
         begins: by view that is new or changed, the start of the first window for which that holds, in ms.
         ends: by view that is removed, the start of the first window that is not made any more.
         at_ms: the wall clock.
         note: why.
+        number: of the record; None: it follows on the last known one.
     """
+    if number is None:
+        number = known[-1].number + 1 if known else 1
     sections = {name: plan.raw[name] for name in ENTRIES}
     prints = {view.view: view.fingerprint.hex() for view in plan.newest.values()}
-    return Posted(len(known) + 1, sections, dict(begins), dict(ends), prints, at_ms, note)
+    return Posted(number, sections, dict(begins), dict(ends), prints, at_ms, note)
 
 
 def plan_of(posted: Posted, local: Plan, only: Iterable[str] | None = None) -> Plan:
@@ -168,7 +285,7 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
     """The plan that settings come to: every definition of every view, each with its editions.
 
     Args:
-        known: the settings, from `history`; without any the file's own plan holds.
+        known: the settings that hold (`SettingsHistory.accepted`); without any the file's own plan holds.
         local: of a file of the application, which says what is peculiar to a machine: the broker, folders and files,
             when releases leave, how topics are made.
 
@@ -322,7 +439,7 @@ def editions(known: Sequence[Posted]) -> list[Held]:
     Of those that begin before a window the one that was decided last holds for it.
 
     Args:
-        known: the settings so far (`stream_dp.control.editions.history`).
+        known: the settings that hold.
     """
     views = dict.fromkeys(view for record in known for view in record.begins)
     return [held for view in views for held in _of(view, known)]

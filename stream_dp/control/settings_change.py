@@ -28,9 +28,8 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.records.statement import LedgerStatement
 from stream_dp.windows.durations import DAY_MS, format_duration, format_time
 
-TICK_MS = 1000
-LEAD_MS = 10_000 + TICK_MS
-"""Least lead over its clock at which new settings begin: workers learn of them by a tick."""
+LEAD_MS = 30_000
+"""Least lead over its clock at which new settings begin: a worker accepts them first, and not less than 10 s ahead."""
 
 
 @dataclass(frozen=True)
@@ -450,7 +449,7 @@ def propose(
     """
     former, latter = sections_of(before.raw), sections_of(after.raw)
     settings = tuple(differences(before.raw, after.raw))
-    faults = [*_restarts(before, after, situation)]
+    faults = [*fixed_faults(before, after), *_restarts(before, after, situation)]
     views: list[ViewChange] = []
     for name in dict.fromkeys([*after.views, *before.views]):
         was, becomes = before.views.get(name), after.views.get(name)
@@ -498,6 +497,23 @@ def _pools(before: Plan, after: Plan) -> Iterator[str]:
             yield (
                 f"ledger {name}: a period that has begun has {has}, and refuses what is charged {costs} until it ends. "
                 "Let the change be in effect from the start of a period on (--from)"
+            )
+
+
+def fixed_faults(before: Plan, after: Plan) -> Iterator[Fault]:
+    """Yield the faults of changes that a started application can never make, whether workers run or not.
+
+    Args:
+        before: what holds.
+        after: what is to hold.
+    """
+    if after.partitions != before.partitions:
+        for source in {view.source.name: view.source for view in after.newest.values()}.values():
+            yield Fault(
+                f"sources.{source.name}.partitions",
+                f"the topics of the application were created with {before.partitions} partitions, not "
+                f"{source.partitions}, and state is kept by partition; give an application with another number a "
+                "new name",
             )
 
 

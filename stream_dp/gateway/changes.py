@@ -76,7 +76,7 @@ def answer_plan(basis: Basis, question: Question, now_ms: int) -> dict[str, Any]
     try:
         return meaning(prepare(basis, question.wanted, now_ms, question.wish()), question.view)
     except ConfigError as error:
-        return {"settings": len(basis.known), "plan": None, "faults": plain(error.faults)}
+        return {"settings": basis.number, "plan": None, "faults": plain(error.faults)}
 
 
 def answer_curve(basis: Basis, question: CurveQuestion, now_ms: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def answer_curve(basis: Basis, question: CurveQuestion, now_ms: int) -> dict[str
         )
         found = answer_plan(basis, one, now_ms)
         points.append({"value": value, **{name: part for name, part in found.items() if name not in _NOT_OF_CURVES}})
-    return {"settings": len(basis.known), "setting": question.setting, "points": points}
+    return {"settings": basis.number, "setting": question.setting, "points": points}
 
 
 _NOT_OF_CURVES = {"settings", "plan", "change"}
@@ -114,7 +114,7 @@ def meaning(change: Prepared, view: str) -> dict[str, Any]:
     own = next((one for one in found.views if one.view == view), None)
     before, after = change.before.views.get(view), change.after.views.get(view)
     answer = {
-        "settings": posted.number - 1,
+        "settings": change.number,
         "begins": None if own is None else format_time(own.at_ms),
         "same_question": own is None or own.goes_on,
         "levels": list(_levels(before, after)),

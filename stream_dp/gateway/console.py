@@ -60,7 +60,7 @@ from stream_dp.gateway.web import (
 )
 from stream_dp.operations import plain
 from stream_dp.operations.grants import grant_json, post_grant, read_grants, weigh_grant, withdraw
-from stream_dp.operations.settings import Basis, draft, post_change, read_effective, read_settings
+from stream_dp.operations.settings import Basis, draft, plannable, post_change, read_effective, read_settings
 from stream_dp.runtime.clock import wall_clock_ms
 
 COOKIE = "sdpo"
@@ -201,29 +201,32 @@ class Console:
                 if found.proposal.settings:
                     await post_change(found)
             except StateError:
-                known = await read_settings(self.plan, client)
-                if len(known) == consent.settings:
+                history = await read_settings(self.plan, client)
+                known = await asyncio.to_thread(plannable, history, self.plan)
+                if known[-1].number == consent.settings:
                     raise
-                if self._is_posted(known, consent):
-                    return _answer({"settings": consent.settings + 1, "posted": True, "already": True})
+                if (number := self._posted(known, consent)) is not None:
+                    return _answer({"settings": number, "posted": True, "already": True})
                 raise _overtaken(known, consent) from None
         if not found.proposal.settings:
             return _answer({"settings": consent.settings, "posted": False, "already": True})
         self.watch.follow(found)
         return _answer({"settings": found.posted.number, "posted": True, "already": False}, 202)
 
-    def _is_posted(self, known: Sequence[Posted], consent: Consent) -> bool:
-        """Return True if the next settings after those of a consent are the very ones that it is to."""
-        if len(known) <= consent.settings:
-            return False
-        before, after = known[consent.settings - 1 : consent.settings + 1]
+    def _posted(self, known: Sequence[Posted], consent: Consent) -> int | None:
+        """Return the number of the settings after those of a consent, if they are the very ones that it is to."""
+        at = next((at for at, one in enumerate(known) if one.number == consent.settings), None)
+        if at is None or at + 1 == len(known):
+            return None
+        before, after = known[at : at + 2]
         try:
             wanted = consent.wanted(plan_of(before, self.plan))
         except ConfigError:
-            return False
+            return None
         from_ms = consent.wish().from_ms or 0
         begins = all(at_ms >= from_ms for at_ms in after.begins.values())
-        return begins and after.note == consent.note and not differences(after.sections, wanted.raw)
+        is_same = begins and after.note == consent.note and not differences(after.sections, wanted.raw)
+        return after.number if is_same else None
 
     async def _post_grant(self, request: Request, _: Entry) -> Response:
         asked = await _read(request, GrantConsent)
@@ -303,7 +306,7 @@ async def _read(request: Request, form: type[Asked]) -> Asked:
 def _overtaken(known: Sequence[Posted], consent: Consent) -> RequestError:
     """Return the answer to a consent on settings that are not in effect any more: theirs."""
     newest = known[-1]
-    former = known[min(consent.settings, len(known)) - 1]
+    former = next((one for one in known if one.number == consent.settings), newest)
     changed = plain(differences(former.sections, newest.sections))
     theirs = {"settings": newest.number, "at_ms": newest.at_ms, "note": newest.note, "changed": changed}
     return RequestError("settings_changed", "Nothing was changed. Read what differs now.", theirs=theirs)

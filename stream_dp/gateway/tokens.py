@@ -20,6 +20,7 @@ import msgspec
 
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.key_file import others_can_use
+from stream_dp.text_files import without_mark
 from stream_dp.windows.durations import format_time, parse_time
 
 PREFIX: Final = "sdp_"
@@ -72,7 +73,7 @@ def read_tokens(file: Path) -> list[Entry]:
         ConfigError: others may read or write it, or a line is no entry.
     """
     try:
-        found, text = file.stat(), file.read_bytes()
+        found, text = file.stat(), without_mark(file.read_bytes())
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import Posted, plan_holding, plan_of, presented
+from stream_dp.control.editions import Posted, SettingsHistory, plan_holding, plan_of, presented
 from stream_dp.control.grant_records import Order
 from stream_dp.errors import BrokerError, OutageError, StreamDPError
 from stream_dp.gateway.boards import compact
@@ -24,7 +24,7 @@ from stream_dp.gateway.streams import Stream, frame
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import as_json, read_ledgers
 from stream_dp.operations.grants import grant_json, read_grants
-from stream_dp.operations.settings import Basis, Draft, history_json, read_settings, rollout
+from stream_dp.operations.settings import Basis, Draft, history_json, plannable, read_settings, rollout
 from stream_dp.operations.status import read_status
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
@@ -78,7 +78,8 @@ class ApplicationWatch:
     silent: bool = False
     fault: str = ""
     orders: Sequence[Order] = ()
-    _held: tuple[Sequence[Posted], Plan, Plan] | None = None
+    _held: tuple[Sequence[Posted], int, Plan, Plan] | None = None
+    _history: SettingsHistory = field(default_factory=SettingsHistory)
     _again: asyncio.Event = field(default_factory=asyncio.Event)
     _due: dict[str, float] = field(default_factory=dict)
     _ends: dict[str, str] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class ApplicationWatch:
             await self._timed("status", self.status_seconds, lambda: self._read_status(client, topic))
         if is_changed:  # told when changes are worked out from them, not before
             if self._held is not None:
-                self._see("settings", at["settings"], history_json(self.plan.id, self._held[0]))
+                self._see("settings", at["settings"], history_json(self.plan.id, self._history))
             self._ends = {"settings": at["settings"]}
         if self._ends.get("ledgers") != at["ledgers"] and self._due.get("ledgers", 0) <= time.monotonic():
             await self._timed("ledgers", LEDGERS_SECONDS, lambda: self._read_ledgers(client, at["ledgers"]))
@@ -147,7 +148,7 @@ class ApplicationWatch:
         """Read settings and grants; of an application that was never started there are none."""
         local = self.plan
         try:
-            known = await read_settings(local, client)
+            history = await read_settings(local, client)
         except OutageError:
             raise
         except BrokerError:
@@ -155,9 +156,11 @@ class ApplicationWatch:
             for name in ("settings", "grants"):
                 self.seen.pop(name, None)
             return
+        known = await asyncio.to_thread(plannable, history, local)
         before, holding = await asyncio.to_thread(lambda: (plan_of(known[-1], local), plan_holding(known, local)))
         self.orders = await read_grants(holding, client)
-        self._held = known, before, holding
+        self._held = known, history.next_number, before, holding
+        self._history = history
 
     async def _read_status(self, client: Client, topic: str) -> None:
         found = await read_status(self.plan, client)
@@ -166,7 +169,7 @@ class ApplicationWatch:
         self._see("status", f"{topic}-{found.reports.now_ms}", found.as_json())
 
     async def _read_ledgers(self, client: Client, position: str) -> None:
-        shown = self.plan if self._held is None else presented(self._held[2])
+        shown = self.plan if self._held is None else presented(self._held[3])
         try:
             found = list((await read_ledgers(shown, client)).values())
         except OutageError:
@@ -219,7 +222,7 @@ class ApplicationWatch:
 
     @property
     def _number(self) -> int:
-        return 0 if self.basis is None else len(self.basis.known)
+        return 0 if self.basis is None else self.basis.number
 
 
 @dataclass(eq=False)

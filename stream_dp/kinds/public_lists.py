@@ -17,8 +17,10 @@ from typing import Annotated, Self, TypedDict
 from pydantic import PlainValidator
 
 from stream_dp.errors import ConfigError, Fault
+from stream_dp.exact.rationals import Inexact
 from stream_dp.kinds.fields import Section, Text, Topic, check_topic
 from stream_dp.select.candidates import Unseen
+from stream_dp.text_files import read_fault, read_text
 from stream_dp.windows.events import MAX_ITEM_BYTES
 
 MOST_KEYS = 1_000_000
@@ -223,12 +225,30 @@ def _settings(value: object) -> ListSettings:
             if isinstance(keep, bool) or not isinstance(keep, int) or not 1 <= keep <= MOST_KEEP:
                 raise ValueError(f"keep is a number of windows from 1 to {MOST_KEEP}")
             return ReleaseSettings(view, audience, keep)
-        case [*keys] if keys and all(isinstance(key, str) and key for key in keys):
-            return [str(key) for key in keys]
+        case [*keys] if keys:
+            return _written_keys(keys)
     raise ValueError(
         'write a list of keys, {file: "keys.txt"}, {topic: name}, {numbers: {from: 1, to: 9}} or '
         "{from: VIEW, audience: NAME, keep: 4}"
     )
+
+
+def _written_keys(keys: Sequence[object]) -> list[str]:
+    """Return the keys of a list in the configuration.
+
+    Raises:
+        ValueError: a key is not text. Numbers are not converted, because YAML drops their leading zeros.
+    """
+    for number, key in enumerate(keys, start=1):
+        if isinstance(key, str) and key:
+            continue
+        if isinstance(key, bool | int | Inexact):
+            written = str(key).lower() if isinstance(key, bool) else getattr(key, "text", str(key))
+            raise ValueError(
+                f'key {number} is {written}, and a key is text: quote it as it is in events, as "{written}"'
+            )
+        raise ValueError(f"key {number} is empty or not text; quote it")
+    return [str(key) for key in keys]
 
 
 ListField = Annotated[ListSettings, PlainValidator(_settings)]
@@ -324,12 +344,10 @@ def check_keys(keys: Sequence[str], path: str, fewest: int = 1) -> None:
 
 def _lines(file: Path, path: str) -> list[str]:
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-        return [line for line in (line.removesuffix("\r") for line in lines) if line]
-    except OSError as error:
-        raise ConfigError([Fault(path, f"cannot be read: {error.strerror}")]) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError([Fault(path, f"is not text in UTF-8: {error.reason} at byte {error.start}")]) from None
+        lines = read_text(file).split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(read_fault(error), path) from None
+    return [line for line in (line.removesuffix("\r") for line in lines) if line]
 
 
 @dataclass(frozen=True, slots=True)

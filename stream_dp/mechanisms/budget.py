@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
+from typing import Any, Protocol, SupportsIndex
 
 from stream_dp.accounting import Cost, Ledger, Overdraft, cancel, commit, reserve
 from stream_dp.errors import BudgetError, Fault, ParameterError
 from stream_dp.exact.bits import BitSource, SystemBits
 from stream_dp.exact.rationals import parse_exact
 
-Exact = int | str | Fraction
+Exact = SupportsIndex | str | Fraction
 """An exact number: a whole number, a fraction, or text such as "0.25", "1/3" or "1e-6"."""
+
+
+class Counts(Protocol):
+    """Whole numbers by key: a mapping, or a pandas Series whose index has the keys."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return keys with their counts."""
 
 
 @dataclass
@@ -108,10 +117,11 @@ def _words(cost: Cost) -> str:
 
 def number(name: str, value: Exact, *, zero: bool = False) -> Fraction:
     """Read an exact number above 0, or of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | str | Fraction):
+    found = integer(value)
+    if found is None and not isinstance(value, str | Fraction):
         raise ParameterError([Fault(name, f'must be exact: write Fraction(1, 2) or "0.5", not {value!r}')])
     try:
-        exact = parse_exact(value) if isinstance(value, str) else Fraction(value)
+        exact = parse_exact(value) if isinstance(value, str) else _fraction(value if found is None else found)
     except ValueError as error:
         raise ParameterError([Fault(name, str(error))]) from None
     if exact < 0 or (exact == 0 and not zero):
@@ -119,25 +129,62 @@ def number(name: str, value: Exact, *, zero: bool = False) -> Fraction:
     return exact
 
 
-def positive(name: str, value: int) -> int:
+def _fraction(value: Any) -> Fraction:  # noqa: ANN401  a whole number or a fraction
+    """Return a fraction of Python's integers: those of NumPy overflow."""
+    return Fraction(int(value.numerator), int(value.denominator))
+
+
+def integer(value: object) -> int | None:
+    """Return a whole number, of NumPy as well, as Python's integer, which never overflows; None if it is not one."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return None
+    return int(value)
+
+
+def positive(name: str, value: SupportsIndex) -> int:
     """Read a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    found = integer(value)
+    if found is None or found < 1:
         raise ParameterError([Fault(name, f"must be a whole number of at least 1, not {value!r}")])
-    return value
+    return found
 
 
-def whole(counts: Mapping[str, int], *, least: int | None = None) -> dict[str, int]:
-    """The counts in the order of their keys: the order in which a program met them decides nothing."""
-    for count in counts.values():
-        if isinstance(count, bool) or not isinstance(count, int) or (least is not None and count < least):
+def whole(counts: Counts, *, least: int | None = None) -> dict[str, int]:
+    """Return the counts in the order of their keys: the order in which a program met them decides nothing.
+
+    Raises:
+        ParameterError: a count is not a whole number or too small, a key is neither text nor a whole number, or there
+            twice, as in an index of pandas.
+    """
+    exact: dict[str, int] = {}
+    for key, count in counts.items():
+        found = integer(count)
+        if found is None or (least is not None and found < least):
             kind = "a whole number" if least is None else "a number of users"
             raise ParameterError([Fault("counts", f"every count must be {kind}")])
-    return dict(sorted(counts.items()))
+        name = key_text("counts", key)
+        if name in exact:
+            raise ParameterError([Fault("counts", "has a key twice. Add up its counts first")])
+        exact[name] = found
+    return dict(sorted(exact.items()))
 
 
-def listed_counts(counts: Mapping[str, int], keys: Collection[str], fewest: int) -> dict[str, int]:
+def key_text(parameter: str, key: object) -> str:
+    """Return the text of a key, as a view counts it.
+
+    Raises:
+        ParameterError: it is neither text nor a whole number.
+    """
+    found = integer(key)
+    if found is None and not isinstance(key, str):
+        raise ParameterError([Fault(parameter, "every key must be text or a whole number")])
+    return str(key if found is None else found)
+
+
+def listed_counts(counts: Counts, keys: Collection[str], fewest: int) -> dict[str, int]:
     """The counts of the keys of a public list, in their order; zeros too."""
-    listed = dict.fromkeys(sorted(keys))
+    listed = sorted({key_text("keys", key) for key in keys})
     if len(listed) < fewest:
         raise ParameterError([Fault("keys", f"must be at least {fewest}, not {len(listed)}")])
-    return whole({key: counts.get(key, 0) for key in listed}, least=0)
+    exact = whole(counts, least=0)
+    return {key: exact.get(key, 0) for key in listed}

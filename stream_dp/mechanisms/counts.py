@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import Fault, ParameterError, StateError
 from stream_dp.exact.bits import SystemBits
 from stream_dp.lossless.discrete_laplace import coarsen, draw_noise, interval, sum_interval
 from stream_dp.lossless.levels import discovery_delta, minimum_count, noise_parameter, threshold_for
-from stream_dp.mechanisms.budget import Budget, Exact, cost_of, number, paying, positive, whole
+from stream_dp.mechanisms.budget import Budget, Counts, Exact, cost_of, key_text, number, paying, positive, whole
 
 CONFIDENCE = Fraction(95, 100)
 MOST_EPSILON = 40
@@ -52,10 +52,10 @@ class NoisyHistogram:
 
 
 def discrete_laplace_counts(
-    counts: Mapping[str, int],
+    counts: Counts,
     epsilon: Exact,
     *,
-    items_per_user: int = 1,
+    items_per_user: SupportsIndex = 1,
     budget: Budget | None = None,
 ) -> NoisyCounts:
     """Add discrete Laplace noise to the counts of public keys.
@@ -74,7 +74,7 @@ def discrete_laplace_counts(
     Guarantee: epsilon-DP. Source: specs/lossless 7.1.
     """
     price = number("epsilon", epsilon)
-    a = _level(price, items_per_user)
+    a = _level(price, positive("items_per_user", items_per_user))
     exact, cost = whole(counts), cost_of(price)
 
     with paying(budget, cost) as call:
@@ -83,11 +83,11 @@ def discrete_laplace_counts(
 
 
 def histogram(
-    counts: Mapping[str, int],
+    counts: Counts,
     epsilon: Exact,
     delta: Exact,
     *,
-    items_per_user: int = 1,
+    items_per_user: SupportsIndex = 1,
     budget: Budget | None = None,
 ) -> NoisyHistogram:
     """Show the keys of an unknown domain whose noisy counts are large, with these counts.
@@ -106,10 +106,11 @@ def histogram(
     Guarantee: (epsilon, delta)-DP. Source: specs/lossless 2.9.4.
     """
     price, chance = number("epsilon", epsilon), number("delta", delta)
-    a = _level(price, items_per_user)
-    threshold = threshold_for(Fraction(price, items_per_user))
-    least = minimum_count(threshold, Fraction(chance, items_per_user))
-    discovery_delta([(threshold, least)], items_per_user)
+    items = positive("items_per_user", items_per_user)
+    a = _level(price, items)
+    threshold = threshold_for(Fraction(price, items))
+    least = minimum_count(threshold, Fraction(chance, items))
+    discovery_delta([(threshold, least)], items)
     exact, cost = {key: count for key, count in whole(counts, least=0).items() if count}, cost_of(price, chance)
 
     with paying(budget, cost) as call:
@@ -132,10 +133,10 @@ class LosslessCounts:
 
     def __init__(
         self,
-        counts: Mapping[str, int],
+        counts: Counts,
         epsilons: Sequence[Exact],
         *,
-        items_per_user: int = 1,
+        items_per_user: SupportsIndex = 1,
         budget: Budget | None = None,
     ) -> None:
         """Draw the noise.
@@ -152,7 +153,8 @@ class LosslessCounts:
         self.epsilons = tuple(number("epsilons", epsilon) for epsilon in epsilons)
         if len(self.epsilons) < 2 or any(a >= b for a, b in zip(self.epsilons, self.epsilons[1:], strict=False)):
             raise ParameterError([Fault("epsilons", "must be two or more, each larger than the one before")])
-        self._levels = {epsilon: _level(epsilon, items_per_user) for epsilon in self.epsilons}
+        items = positive("items_per_user", items_per_user)
+        self._levels = {epsilon: _level(epsilon, items) for epsilon in self.epsilons}
         bits = SystemBits() if budget is None else budget.bits
         self._budget, self._paid = budget, Fraction(0)
         if len(set(self._levels.values())) < len(self._levels):
@@ -210,10 +212,10 @@ class RunningCounts:
     def __init__(
         self,
         keys: Collection[str],
-        panes: int,
+        panes: SupportsIndex,
         epsilon: Exact,
         *,
-        items_per_user: int = 1,
+        items_per_user: SupportsIndex = 1,
         budget: Budget | None = None,
     ) -> None:
         """Begin a stream and pay for all of it.
@@ -232,15 +234,16 @@ class RunningCounts:
         price = number("epsilon", epsilon)
         self.panes = positive("panes", panes)
         # A pane is in at most one block of 1, 2, 4, ... panes each (the proof is in `windows.shapes.running_totals`).
-        moved = positive("items_per_user", items_per_user) * panes.bit_length()
+        moved = positive("items_per_user", items_per_user) * self.panes.bit_length()
         self._level = _level(price, moved)
-        self._keys, self._closed = sorted(set(keys)), 0
+        self._keys = sorted({key_text("keys", key) for key in keys})
+        self._closed = 0
         self._blocks: list[_Block] = []
         self.cost = cost_of(price)
         with paying(budget, self.cost) as call:
             self._bits = call.bits
 
-    def close_pane(self, counts: Mapping[str, int]) -> NoisyCounts:
+    def close_pane(self, counts: Counts) -> NoisyCounts:
         """Add a pane and release the totals up to its end.
 
         Args:
@@ -269,7 +272,7 @@ class RunningCounts:
 
 def _level(epsilon: Fraction, items_per_user: int) -> Fraction:
     """The noise parameter with which `items_per_user` counts of one user cost epsilon."""
-    each = Fraction(epsilon, positive("items_per_user", items_per_user))
+    each = Fraction(epsilon, items_per_user)
     if each > MOST_EPSILON:
         raise ParameterError([Fault("epsilon", f"must be at most {MOST_EPSILON} for each count that one user moves")])
     return noise_parameter(threshold_for(each))

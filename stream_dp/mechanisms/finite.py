@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import SupportsIndex
 
 from stream_dp.accounting import Cost
 from stream_dp.errors import Fault, ParameterError
@@ -13,7 +13,7 @@ from stream_dp.histograms.compact import Compact, CompactHistogram
 from stream_dp.histograms.counting_queries import Base, GeometricTable, ceil_log2, interval
 from stream_dp.histograms.key_space import KeySpace
 from stream_dp.histograms.pure_top_k import FLOOR_BITS, PureTopK, top_texts
-from stream_dp.mechanisms.budget import Budget, Exact, cost_of, number, paying, positive, whole
+from stream_dp.mechanisms.budget import Budget, Counts, Exact, cost_of, number, paying, positive, whole
 from stream_dp.mechanisms.counts import CONFIDENCE, MOST_EPSILON, NoisyCounts, NoisyHistogram
 
 LARGEST_COUNT = 1_000_000
@@ -41,11 +41,11 @@ class LookupTable:
 
 
 def strict_counts(
-    counts: Mapping[str, int],
+    counts: Counts,
     epsilon: Exact,
     *,
-    items_per_user: int = 1,
-    largest_count: int = LARGEST_COUNT,
+    items_per_user: SupportsIndex = 1,
+    largest_count: SupportsIndex = LARGEST_COUNT,
     budget: Budget | None = None,
 ) -> NoisyCounts:
     """Add noise to the counts of public keys, with the same number of random bits and steps for each.
@@ -66,7 +66,8 @@ def strict_counts(
     Guarantee: epsilon-DP. Source: specs/finite 2.5, 2.6.
     """
     price = number("epsilon", epsilon)
-    query, exact, cost = _table(price, items_per_user, largest_count), whole(counts, least=0), cost_of(price)
+    query = _table(price, positive("items_per_user", items_per_user), largest_count)
+    exact, cost = whole(counts, least=0), cost_of(price)
 
     with paying(budget, cost) as call:
         noisy = dict(zip(exact, basic_histogram(query, exact.values(), call.bits), strict=True))
@@ -74,12 +75,12 @@ def strict_counts(
 
 
 def strict_histogram(
-    counts: Mapping[str, int],
+    counts: Counts,
     epsilon: Exact,
     delta: Exact,
     *,
-    items_per_user: int = 1,
-    largest_count: int = LARGEST_COUNT,
+    items_per_user: SupportsIndex = 1,
+    largest_count: SupportsIndex = LARGEST_COUNT,
     budget: Budget | None = None,
 ) -> NoisyHistogram:
     """Show the keys of an unknown domain whose noisy counts are large, with the same number of random bits for each.
@@ -99,9 +100,10 @@ def strict_histogram(
     Guarantee: (epsilon, delta)-DP. Source: specs/finite 2.6.
     """
     price, chance = number("epsilon", epsilon), number("delta", delta)
-    share = Fraction(chance, positive("items_per_user", items_per_user))
+    items = positive("items_per_user", items_per_user)
+    share = Fraction(chance, items)
     uniform_bits = max(_UNIFORM_BITS, ceil_log2(-(-4 * share.denominator // share.numerator)))
-    query = _table(price, items_per_user, largest_count, uniform_bits)
+    query = _table(price, items, largest_count, uniform_bits)
     least = stability_threshold(query, share, sharp=True) + 1
     if least > query.bound:
         raise ParameterError([Fault("largest_count", f"must be larger: counts are shown from {least} on")])
@@ -113,13 +115,13 @@ def strict_histogram(
 
 
 def pure_top_k(
-    counts: Mapping[str, int],
-    k: int,
+    counts: Counts,
+    k: SupportsIndex,
     epsilon: Exact,
     *,
-    key_bytes: int = 32,
-    items_per_user: int = 1,
-    largest_count: int = LARGEST_COUNT,
+    key_bytes: SupportsIndex = 32,
+    items_per_user: SupportsIndex = 1,
+    largest_count: SupportsIndex = LARGEST_COUNT,
     budget: Budget | None = None,
 ) -> NoisyHistogram:
     """Show the k largest counts of an unknown domain, with their keys, under pure epsilon: no delta.
@@ -146,8 +148,9 @@ def pure_top_k(
     Guarantee: epsilon-DP. Source: specs/finite 2.9, D3.
     """
     price, keys = number("epsilon", epsilon), KeySpace(positive("key_bytes", key_bytes))
-    query = _table(price, items_per_user, largest_count, keys.size.bit_length() + FLOOR_BITS)
-    top = PureTopK(query, positive("k", k), keys.size, items_per_user, _FALLBACK_BITS)
+    items = positive("items_per_user", items_per_user)
+    query = _table(price, items, largest_count, keys.size.bit_length() + FLOOR_BITS)
+    top = PureTopK(query, positive("k", k), keys.size, items, _FALLBACK_BITS)
     exact, cost, beta = whole(counts, least=0), cost_of(price), 1 - CONFIDENCE
     least = top.least_spurious(beta) + 1
 
@@ -157,13 +160,13 @@ def pure_top_k(
 
 
 def lookup_table(
-    counts: Mapping[str, int],
-    rows: int,
+    counts: Counts,
+    rows: SupportsIndex,
     epsilon: Exact,
     *,
-    key_bytes: int = 20,
-    items_per_user: int = 1,
-    largest_count: int = LARGEST_COUNT,
+    key_bytes: SupportsIndex = 20,
+    items_per_user: SupportsIndex = 1,
+    largest_count: SupportsIndex = LARGEST_COUNT,
     budget: Budget | None = None,
 ) -> LookupTable:
     """Make a table of fixed size that answers with a noisy count for every key, also for one that nobody has.
@@ -184,13 +187,14 @@ def lookup_table(
     Guarantee: epsilon-DP. Source: specs/finite 2.10.
     """
     price = number("epsilon", epsilon)
-    moved = 2 * positive("items_per_user", items_per_user)
+    items = positive("items_per_user", items_per_user)
+    moved = 2 * items
     if not Fraction(1, _MOST_LOOKUP_NOISE) <= Fraction(price, moved) <= _MOST_LOOKUP_EPSILON:
         bounds = f"between 1/{_MOST_LOOKUP_NOISE} and {_MOST_LOOKUP_EPSILON}"
         words = f"must be {bounds} for each of the {moved} counts that one user moves"
         raise ParameterError([Fault("epsilon", words)])
     query = _table(price, moved, largest_count, _LOOKUP_UNIFORM_BITS)
-    compact = Compact(query, positive("rows", rows), positive("key_bytes", key_bytes), items_per_user)
+    compact = Compact(query, positive("rows", rows), positive("key_bytes", key_bytes), items)
     exact, cost = whole(counts, least=0), cost_of(price)
 
     with paying(budget, cost) as call:
@@ -198,11 +202,14 @@ def lookup_table(
     return LookupTable(table, interval(query, CONFIDENCE), cost)
 
 
-def _table(epsilon: Fraction, moved: int, largest_count: int, uniform_bits: int = _UNIFORM_BITS) -> GeometricTable:
+def _table(
+    epsilon: Fraction, moved: int, largest_count: SupportsIndex, uniform_bits: int = _UNIFORM_BITS
+) -> GeometricTable:
     """The noise with which `moved` counts of one user cost epsilon."""
-    each = Fraction(epsilon, positive("items_per_user", moved))
+    each = Fraction(epsilon, moved)
     if each > MOST_EPSILON:
         raise ParameterError([Fault("epsilon", f"must be at most {MOST_EPSILON} for each count that one user moves")])
-    if positive("largest_count", largest_count) >= 1 << _MOST_COUNT_BITS:
+    largest = positive("largest_count", largest_count)
+    if largest >= 1 << _MOST_COUNT_BITS:
         raise ParameterError([Fault("largest_count", f"must be below 2^{_MOST_COUNT_BITS}, not {largest_count}")])
-    return GeometricTable(largest_count.bit_length(), Base.within(each), uniform_bits)
+    return GeometricTable(largest.bit_length(), Base.within(each), uniform_bits)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import SupportsIndex
 
 from stream_dp.accounting import Cost, selection_cost
-from stream_dp.mechanisms.budget import Budget, Exact, cost_of, listed_counts, number, paying, positive, whole
+from stream_dp.mechanisms.budget import Budget, Counts, Exact, cost_of, listed_counts, number, paying, positive, whole
 from stream_dp.select.candidates import Neighbours, candidates
 from stream_dp.select.gumbel import TopKParameters, known_domain_top_k, limited_domain_top_k
 from stream_dp.select.lipschitz import SubsetParameters
@@ -46,13 +47,13 @@ class GapTopK:
 
 
 def top_k(
-    counts: Mapping[str, int],
-    k: int,
+    counts: Counts,
+    k: SupportsIndex,
     epsilon: Exact,
     delta: Exact,
     *,
-    candidates_at_most: int | None = None,
-    items_per_user: int | None = None,
+    candidates_at_most: SupportsIndex | None = None,
+    items_per_user: SupportsIndex | None = None,
     budget: Budget | None = None,
 ) -> TopK:
     """Select up to k of the most frequent keys of an unknown domain, in order, without their counts.
@@ -74,20 +75,22 @@ def top_k(
     Source: specs/topk 2.2, 3.4.
     """
     price, chance = number("epsilon", epsilon), number("delta", delta)
-    kbar = 10 * positive("k", k) if candidates_at_most is None else candidates_at_most
-    p = TopKParameters(k, kbar, price, chance, items_per_user)
+    wanted = positive("k", k)
+    kbar = 10 * wanted if candidates_at_most is None else positive("candidates_at_most", candidates_at_most)
+    items = None if items_per_user is None else positive("items_per_user", items_per_user)
+    p = TopKParameters(wanted, kbar, price, chance, items)
     exact = whole(counts, least=0)
 
-    with paying(budget, selection_cost(k, price, chance)) as call:
+    with paying(budget, selection_cost(wanted, price, chance)) as call:
         found = limited_domain_top_k(*candidates(exact, p.kbar, p.domain), p, call.bits)
         call.cost = selection_cost(found.draws, price, chance)
     return TopK(tuple(map(str, found.items)), not found.bottom, call.cost)
 
 
 def top_k_of_list(
-    counts: Mapping[str, int],
+    counts: Counts,
     keys: Collection[str],
-    k: int,
+    k: SupportsIndex,
     epsilon: Exact,
     *,
     budget: Budget | None = None,
@@ -108,16 +111,17 @@ def top_k_of_list(
     Guarantee: (k epsilon)-DP. Source: specs/topk 2.8.
     """
     price = number("epsilon", epsilon)
-    exact = listed_counts(counts, keys, positive("k", k))
-    with paying(budget, selection_cost(k, price, Fraction(0))) as call:
-        found = known_domain_top_k(exact, k, price, call.bits)
+    wanted = positive("k", k)
+    exact = listed_counts(counts, keys, wanted)
+    with paying(budget, selection_cost(wanted, price, Fraction(0))) as call:
+        found = known_domain_top_k(exact, wanted, price, call.bits)
     return TopK(tuple(map(str, found.items)), complete=True, cost=call.cost)
 
 
 def top_k_with_gaps(
-    counts: Mapping[str, int],
+    counts: Counts,
     keys: Collection[str],
-    k: int,
+    k: SupportsIndex,
     epsilon: Exact,
     *,
     budget: Budget | None = None,
@@ -138,8 +142,9 @@ def top_k_with_gaps(
     Guarantee: epsilon-DP, however many counts one user moves up, each by at most 1. Source: specs/gap 2.6 to 2.8.
     """
     price = number("epsilon", epsilon)
-    p = GapParameters(k, price, 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
-    exact, cost = listed_counts(counts, keys, k + 1), cost_of(price)
+    wanted = positive("k", k)
+    p = GapParameters(wanted, price, 1, monotone=True, neighbours=Neighbours.ADD_OR_REMOVE)
+    exact, cost = listed_counts(counts, keys, wanted + 1), cost_of(price)
 
     with paying(budget, cost) as call:
         found = gap_top_k(exact, 0, p, call.bits)
@@ -147,9 +152,9 @@ def top_k_with_gaps(
 
 
 def top_k_subset(
-    counts: Mapping[str, int],
+    counts: Counts,
     keys: Collection[str],
-    k: int,
+    k: SupportsIndex,
     epsilon: Exact,
     *,
     budget: Budget | None = None,
@@ -170,7 +175,8 @@ def top_k_subset(
     Guarantee: epsilon-DP, however many counts one user moves up, each by at most 1. Source: specs/subset 2.6.
     """
     price = number("epsilon", epsilon)
-    p, exact, cost = SubsetParameters(k, price), listed_counts(counts, keys, k), cost_of(price)
+    wanted = positive("k", k)
+    p, exact, cost = SubsetParameters(wanted, price), listed_counts(counts, keys, wanted), cost_of(price)
 
     with paying(budget, cost) as call:
         found = canonical_top_k(exact, 0, p, call.bits)

@@ -1,158 +1,68 @@
-"""Files of events (CSV, JSON lines, Parquet), checked and converted as the workers will read them."""
+"""Rows of past events, checked and converted as the workers will read them."""
 
 from __future__ import annotations
 
-import csv
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from importlib import import_module
-from itertools import compress, islice
-from pathlib import Path
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import compress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
 from stream_dp.config.plan import SourcePlan, ViewPlan
-from stream_dp.errors import ConfigError, StreamDPError
+from stream_dp.operations.event_tables import BadRow, EventTable, Row
 from stream_dp.runtime.factory import SourceRecords, event_format
 from stream_dp.runtime.sources.diagnosis import is_plausible
+from stream_dp.windows.durations import EPOCH
 from stream_dp.windows.effects import Message
-from stream_dp.windows.events import ABSENT, Column, Decoded, EventDecoder, TimeUnit, find, names_of, put
+from stream_dp.windows.events import (
+    ABSENT,
+    MAX_ITEM_BYTES,
+    MAX_KEY_BYTES,
+    MOST_ITEMS,
+    Column,
+    Decoded,
+    EventDecoder,
+    RefusedError,
+    TimeUnit,
+    find,
+    names_of,
+    put,
+)
+from stream_dp.windows.local_times import epoch_ms, in_zone, read_zone
 from stream_dp.windows.outlying_times import Outlying, TimeSpread, longest_gap_ms
 from stream_dp.windows.plausible_times import PlausibleTimes
 
-Row = Mapping[str, Any]
-CHUNK_ROWS = 5000
-"""Rows that are read, checked and written together."""
 NO_ROW = "bad_row"
-"""The reason for a row that cannot be read; all others are those of the workers (docs/operating.md)."""
+"""The reason for a row that cannot be read."""
+NOT_WHOLE = "not_whole"
+"""The reason for a row whose user, item or time is a number with a fraction."""
+ROW_REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "null_key": "the user is missing. Fill it in, or name another column with --user",
+        NOT_WHOLE: "the user, an item or the time is a number with a fraction, or above 2^53. Write whole numbers "
+        "or text",
+        "bad_key": f"the user is empty or longer than {MAX_KEY_BYTES:,} bytes",
+        "missing_field": "a column that the source or a view reads is empty. Fill it in",
+        "wrong_type": "a cell has the wrong type. A user and an item are text or whole numbers; the time is as "
+        "--time-format says",
+        "item_too_long": f"an item is longer than {MAX_ITEM_BYTES:,} bytes. Count a shorter column",
+        "too_many_items": f"a list has more than {MOST_ITEMS:,} items. Write several rows",
+        "malformed_json": "a text is not valid Unicode, or a number is too long. Correct it",
+    }
+)
+"""Explanation and remedy of a row that is not an event, by reason; a `bad_row` has a cause of its own."""
 FIRST_ROWS = 5
 """Rows that are named for each reason."""
 FORMS: Sequence[TimeUnit] = ("iso", "s", "ms")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LARGEST_EXACT = 1 << 53
+"""Floats above this do not hold every whole number."""
 _FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
-
-
-class TableError(StreamDPError):
-    """A file of events cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventTable:
-    """A file of events.
-
-    Attributes:
-        columns: their names, None if every row has its own.
-        rows: reads the file; a row that is no object or has another number of cells than the heading is None.
-    """
-
-    columns: Sequence[str] | None
-    rows: Callable[[], Iterator[Row | None]]
-
-    def chunks(self) -> Iterator[list[tuple[int, Row | None]]]:
-        """Yield the rows with their numbers, from 1 on, in chunks."""
-        numbered = enumerate(self.rows(), start=1)
-        while chunk := list(islice(numbered, CHUNK_ROWS)):
-            yield chunk
-
-
-def open_table(file: Path) -> EventTable:
-    """Return the table in a file of events; the ending of its name gives the format.
-
-    Raises:
-        ConfigError: the ending is none that is known, or what reads such files is not installed.
-        TableError: the file cannot be read.
-    """
-    readers = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
-    reader = readers.get(file.suffix.lower())
-    if reader is None:
-        raise ConfigError(f"{file}: the name must end with {', '.join(readers)}")
-    return reader(file)
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Turn the errors of reading a file into a `TableError`."""
-    try:
-        yield
-    except (OSError, ValueError, csv.Error) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).partition("\n")[0]
-        if isinstance(error, UnicodeDecodeError):
-            reason = f"it is not text in UTF-8 (byte {error.start})"
-        raise TableError(f"{file}: cannot be read: {reason}") from None
-
-
-def _csv(file: Path) -> EventTable:
-    def lines() -> Iterator[list[str]]:
-        with _reading(file), file.open(encoding="utf-8-sig", newline="") as text:
-            yield from filter(None, csv.reader(text, strict=True))
-
-    heading = next(lines(), None)
-    if heading is None:
-        raise TableError(f"{file}: the file is empty. The first line must name the columns")
-    twice = [name for name, times in Counter(heading).items() if times > 1]
-    if twice:
-        raise TableError(f"{file}: duplicate names in the heading: {', '.join(map(repr, twice))}")
-
-    def rows() -> Iterator[Row | None]:
-        for cells in islice(lines(), 1, None):
-            whole = len(cells) == len(heading)
-            yield {name: cell for name, cell in zip(heading, cells, strict=True) if cell} if whole else None
-
-    return EventTable(heading, rows)
-
-
-def _json_lines(file: Path) -> EventTable:
-    def rows() -> Iterator[Row | None]:
-        with _reading(file), file.open("rb") as lines:
-            yield from (json_row(line) for line in lines if not line.isspace())
-
-    return EventTable(None, rows)
-
-
-def json_row(line: bytes) -> Row | None:
-    """Return the object in JSON text, None if it is none."""
-    try:
-        return msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-
-
-def _parquet(file: Path) -> EventTable:
-    try:
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError:
-        raise ConfigError(f"{file}: Parquet needs pyarrow: pip install 'stream-dp[parquet]'") from None
-    with _reading(file):
-        columns = parquet.read_schema(file).names
-
-    def rows() -> Iterator[Row | None]:
-        with _reading(file), parquet.ParquetFile(file) as table:
-            for batch in table.iter_batches(batch_size=CHUNK_ROWS):
-                for row in _batch_rows(batch):
-                    yield {name: cell for name, cell in row.items() if cell is not None}
-
-    return EventTable(columns, rows)
-
-
-def _batch_rows(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of an optional library
-    """Return the rows of a batch; a cell that Python has no value for, as a time after the year 9999, is its text."""
-    try:
-        return batch.to_pylist()  # type: ignore[no-any-return]
-    except (ValueError, OverflowError):
-        columns = [list(map(_cell_value, batch.column(name))) for name in batch.schema.names]
-        return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _cell_value(scalar: Any) -> Any:  # noqa: ANN401
-    try:
-        return scalar.as_py()
-    except (ValueError, OverflowError):
-        return f"{scalar.type} {scalar.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +110,7 @@ class FileSurvey:
         dropped: those of them that are left out because of outlying times, by kind.
         refused: number of rows that are no events, by reason.
         first_rows: the first of these rows, by reason.
+        causes: what is wrong with the first of these rows, and what to do, by reason.
         other_forms: number of rows whose time seems to have another form, by that form.
         ordered: no event is earlier than the one before it.
         first_ms: the earliest time; None without events.
@@ -214,10 +125,28 @@ class FileSurvey:
     dropped: Sequence[Outlying[int]] = ()
     refused: Counter[str] = field(default_factory=Counter)
     first_rows: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    causes: dict[str, str] = field(default_factory=dict)
     other_forms: Counter[str] = field(default_factory=Counter)
     ordered: bool = True
     first_ms: int | None = None
     last_ms: int | None = None
+
+    def refuse(self, number: int, reason: str, cause: str) -> None:
+        """Note a row that is not an event."""
+        self.refused[reason] += 1
+        self.causes.setdefault(reason, cause)
+        if len(self.first_rows[reason]) < FIRST_ROWS:
+            self.first_rows[reason].append(number)
+
+    def refusals(self) -> Iterator[str]:
+        """Yield for each reason how many rows are not events, the first of them, and what to do."""
+        for reason, count in self.refused.most_common():
+            rows = ", ".join(f"{row:,}" for row in self.first_rows[reason])
+            more = ", ..." if count > len(self.first_rows[reason]) else ""
+            first = "" if count == 1 else "in the first, "
+            cause = self.causes[reason]
+            words = f"{first}{cause}" if reason == NO_ROW else cause
+            yield f"{count:,} invalid {'row' if count == 1 else 'rows'} ({reason}): row {rows}{more}: {words}"
 
     @property
     def other_form(self) -> str:
@@ -242,6 +171,7 @@ class Events:
         self.columns = columns
         self._decoder = EventDecoder(event_format(source, views))
         self._records = SourceRecords(source)
+        self._zone = read_zone(source.time_zone)
         self._from_ms: int | None = None
         self._until_ms: int | None = None
         windows = [view.window for view in views]
@@ -286,15 +216,17 @@ class Events:
             doubtful = [row for row, time_ms in events if not is_plausible(time_ms, now_ms)]
             doubtful += [number for number, reason in refused if reason == "wrong_type"]
             for number in doubtful:
-                form = _form_of(cell(rows[number] or {}, self.columns.time), now_ms)
+                row = rows[number]
+                if isinstance(row, BadRow):
+                    continue
+                form = self._form_of(cell(row, self.columns.time), now_ms)
                 if form not in ("", self.columns.time_form):
                     found.other_forms[form] += 1
             found.rows += len(chunk)
             found.events += len(events)
-            for row, reason in refused:
-                found.refused[reason] += 1
-                if len(found.first_rows[reason]) < FIRST_ROWS:
-                    found.first_rows[reason].append(row)
+            for number, reason in refused:
+                row = rows[number]
+                found.refuse(number, reason, row.cause if isinstance(row, BadRow) else ROW_REMEDIES.get(reason, reason))
             if times := decoded.times:
                 before = times[0] if found.last_ms is None else found.last_ms
                 found.ordered = found.ordered and [before, *times] == sorted([before, *times])
@@ -308,7 +240,7 @@ class Events:
             if chunk[-1][0] >= from_row:
                 yield self._read([one for one in chunk if one[0] >= from_row])
 
-    def _read(self, chunk: Sequence[tuple[int, Row | None]]) -> list[Written]:
+    def _read(self, chunk: Sequence[tuple[int, Row | BadRow]]) -> list[Written]:
         whole, everything, _ = self._decoded(chunk)
         decoded = self._within_limits(everything)
         return [
@@ -334,30 +266,124 @@ class Events:
         ]
 
     def _decoded(
-        self, chunk: Sequence[tuple[int, Row | None]]
+        self, chunk: Sequence[tuple[int, Row | BadRow]]
     ) -> tuple[dict[int, tuple[bytes | None, bytes]], Decoded, list[tuple[int, str]]]:
         """Return keys and values by row, the events, and the refused rows in order."""
-        whole = {number: self._event(row) for number, row in chunk if row is not None}
+        whole: dict[int, tuple[bytes | None, bytes]] = {}
+        refused: list[tuple[int, str]] = []
+        for number, row in chunk:
+            if isinstance(row, BadRow):
+                refused.append((number, NO_ROW))
+                continue
+            try:
+                whole[number] = self._event(row)
+            except RefusedError as refusal:
+                refused.append((number, refusal.reason))
         decoded = self._decoder.decode([_EventRow(number, *record) for number, record in whole.items()])
-        refused = [*decoded.refused, *((number, NO_ROW) for number, row in chunk if row is None)]
-        return whole, decoded, sorted(refused)
+        return whole, decoded, sorted([*decoded.refused, *refused])
 
     def _event(self, row: Row) -> tuple[bytes | None, bytes]:
-        """Return key and value. A cell that fits no field is kept or left out; the decoder then refuses the row."""
+        """Return key and value. A cell that fits no field is kept or left out; the decoder then refuses the row.
+
+        Raises:
+            RefusedError: a number has a fraction, or the user is neither text nor a whole number.
+        """
         columns, source = self.columns, self._source
         value: dict[str, Any] = dict(row) if columns.everything else {}
         for name in columns.items:
             if (item := cell(row, name)) is not ABSENT:
                 value.pop(name, None)
-                put(value, names_of(name), item)
-        user = cell(row, columns.user)
-        key = str(user).encode() if isinstance(user, str | int) and not isinstance(user, bool) else None
+                put(value, names_of(name), _whole(item))
+        key = _user(cell(row, columns.user))
         for repeated in (source.user_field, source.key_field):
             if repeated is not None and key is not None:
-                put(value, names_of(repeated), str(user))
+                put(value, names_of(repeated), key)
         if source.time_field is not None and (time := cell(row, columns.time)) is not ABSENT:
-            put(value, names_of(source.time_field), _time(time, columns.time_form, source.time_unit))
-        return key, msgspec.json.encode(value, enc_hook=str)
+            put(value, names_of(source.time_field), self._time(_whole(time)))
+        return None if key is None else key.encode(), msgspec.json.encode(value, enc_hook=str)
+
+    def _time(self, cell: object) -> str | int | None:
+        """Return the time in the source's unit; None if it is no time of the years 1 to 9999 in UTC, for printing.
+
+        An ISO text with an offset can be outside these years.
+        """
+        try:
+            moment = self._moment(cell, self.columns.time_form)
+        except (ValueError, OverflowError):
+            return None
+        if not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
+            return None
+        if self._source.time_unit == "iso":
+            return moment.astimezone(UTC).isoformat()
+        time_ms = epoch_ms(moment)
+        return time_ms if self._source.time_unit == "ms" else time_ms // 1000
+
+    def _form_of(self, cell: object, now_ms: int) -> str:
+        """Return the form in which a cell is a time of the last years; empty if there is none, or it is a time."""
+        try:
+            cell = _whole(cell)
+        except RefusedError:
+            return ""
+        if isinstance(cell, date):
+            return ""
+        for form in FORMS:
+            try:
+                moment = self._moment(cell, form)
+            except (ValueError, OverflowError):
+                continue
+            if is_plausible(epoch_ms(moment), now_ms):
+                return form
+        number = int(cell) if isinstance(cell, int) or (isinstance(cell, str) and cell.isdecimal()) else 0
+        finer = (("microseconds", 10**3), ("nanoseconds", 10**6))
+        return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
+
+    def _moment(self, cell: object, form: TimeUnit) -> datetime:
+        """Return the moment that a cell is about; without an offset from UTC it is in the zone of the source.
+
+        Raises:
+            ValueError: it is no time of this form.
+            OverflowError: it is out of range.
+        """
+        if isinstance(cell, str) and form == "iso":
+            cell = datetime.fromisoformat(cell)
+        if isinstance(cell, datetime):
+            return in_zone(cell, self._zone)
+        if isinstance(cell, date):
+            return in_zone(datetime(cell.year, cell.month, cell.day), self._zone)
+        if form == "iso" or isinstance(cell, bool) or not isinstance(cell, int | str):
+            raise ValueError("no time")
+        return EPOCH + int(cell) * timedelta(milliseconds=1 if form == "ms" else 1000)
+
+
+def _user(cell: object) -> str | None:
+    """Return the text of a user; None if there is none.
+
+    Raises:
+        RefusedError: it is neither text nor a whole number.
+    """
+    if cell is ABSENT or cell is None:
+        return None
+    cell = _whole(cell)
+    if isinstance(cell, bool) or not isinstance(cell, str | int):
+        raise RefusedError("wrong_type")
+    return str(cell)
+
+
+def _whole(cell: Any) -> Any:  # noqa: ANN401  whatever is in a cell
+    """Return a cell whose numbers are whole: 7 for 7.0, which tables make of whole numbers with gaps.
+
+    Raises:
+        RefusedError: a number has a fraction, or is a float so large that it may stand for several numbers.
+    """
+    if isinstance(cell, list):
+        return [_whole(one) for one in cell]
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= LARGEST_EXACT:
+        return int(cell)
+    if isinstance(cell, Decimal) and cell.is_finite() and cell == cell.to_integral_value():
+        return int(cell)
+    if isinstance(cell, float | Decimal):
+        raise RefusedError(NOT_WHOLE)
+    return cell
 
 
 def _selected(lists: Sequence[list[Any]], kept: Sequence[bool]) -> list[list[Any]]:
@@ -379,45 +405,3 @@ class _EventRow:
     value: bytes | None
     timestamp: int = 0
     headers: Sequence[tuple[str, bytes]] = ()
-
-
-def _form_of(cell: object, now_ms: int) -> str:
-    """Return the form in which a cell is a time of the last years; empty if there is none, or it is a time already."""
-    if isinstance(cell, datetime):
-        return ""
-    for form in FORMS:
-        try:
-            moment = _moment(cell, form)
-        except (ValueError, OverflowError):
-            continue
-        if is_plausible((moment - _EPOCH) // timedelta(milliseconds=1), now_ms):
-            return form
-    number = int(cell) if isinstance(cell, int) or (isinstance(cell, str) and cell.isdecimal()) else 0
-    finer = (("microseconds", 10**3), ("nanoseconds", 10**6))
-    return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
-
-
-def _time(cell: Any, form: TimeUnit, unit: TimeUnit) -> str | int | None:  # noqa: ANN401  whatever is in a cell
-    """Return the time in the source's unit; None if it is no time of the years 1 to 9999 in UTC, so it can be printed.
-
-    An ISO text with an offset can be outside these years.
-    """
-    try:
-        moment = _moment(cell, form)
-    except (ValueError, OverflowError):
-        return None
-    if not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
-        return None
-    if unit == "iso":
-        return moment.isoformat()
-    return (moment - _EPOCH) // timedelta(milliseconds=1 if unit == "ms" else 1000)
-
-
-def _moment(cell: Any, form: TimeUnit) -> datetime:  # noqa: ANN401
-    if isinstance(cell, str) and form == "iso":
-        cell = datetime.fromisoformat(cell)
-    if isinstance(cell, datetime):
-        return cell if cell.tzinfo is not None else cell.replace(tzinfo=UTC)
-    if form == "iso" or isinstance(cell, bool) or not isinstance(cell, int | str):
-        raise ValueError("no time")
-    return _EPOCH + int(cell) * timedelta(milliseconds=1 if form == "ms" else 1000)

@@ -12,7 +12,8 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.operations import named
-from stream_dp.operations.events_file import FORMS, Columns, Events, EventTable, FileSurvey, Written
+from stream_dp.operations.event_tables import EventTable
+from stream_dp.operations.events_file import FORMS, Columns, Events, FileSurvey, Written
 from stream_dp.operations.outliers import Limits, check_outliers
 from stream_dp.operations.status import look
 from stream_dp.records.models import PartitionStatus
@@ -179,7 +180,8 @@ def last_watermark(
             str(file),
         )
     if survey.refused and not options.skip_bad:
-        raise ConfigError(f"{file}: {sum(survey.refused.values()):,} rows are no events. Add --skip-bad to skip them")
+        count = sum(survey.refused.values())
+        raise ConfigError(f"{file}: {count:,} invalid {'row' if count == 1 else 'rows'}. Add --skip-bad to skip them")
     if options.until_ms is not None and (survey.events or survey.left_out):
         _check_until(options.until_ms, survey, events, options, now_ms)
     if last_ms is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime, tzinfo
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from stream_dp.config.yaml_data import parse_yaml
 from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
 from stream_dp.kinds.noise_levels import GAUSSIAN, LAPLACE, TRUNCATED
-from stream_dp.operations.events_file import FORMS, Row, json_row
+from stream_dp.operations.event_tables import BadRow, Row, json_row
+from stream_dp.operations.events_file import FORMS
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import Point, Subject, what_if
+from stream_dp.runtime.construction import construct_file
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import (
     DAY_MS,
@@ -35,6 +38,7 @@ from stream_dp.windows.durations import (
     parse_time,
 )
 from stream_dp.windows.events import TimeUnit
+from stream_dp.windows.local_times import DEFAULT_ZONE, has_offset, read_zone, text_ms
 from stream_dp.windows.outlying_times import MIN_GAP_MS, Outlying, TimeSpread
 from stream_dp.windows.plausible_times import PLAUSIBLE_FROM_MS, PlausibleTimes
 from stream_dp.windows.shapes.shape import Settings
@@ -61,6 +65,7 @@ class Guess:
         time: column of the time; empty where none looks like one.
         times: by column that looks like a time, its form, and the earliest and the latest time in ms that is not
             outlying.
+        local: columns with times that have no offset from UTC.
         outlying: by such a column, its outlying times, if there are any.
     """
 
@@ -69,6 +74,7 @@ class Guess:
     item: str
     time: str
     times: Mapping[str, tuple[TimeUnit, int, int]]
+    local: Collection[str] = ()
     outlying: Mapping[str, Sequence[Outlying[int]]] = field(default_factory=dict)
 
 
@@ -85,6 +91,7 @@ class Answers:
         item: field that is counted.
         time: field of the time; empty: the record's own.
         time_unit: form of the time.
+        zone: time zone of times without an offset from UTC.
         population: who is protected, in words.
         window: length of a window.
         period: for how long the promise is.
@@ -106,6 +113,7 @@ class Answers:
     item: str = ""
     time: str = ""
     time_unit: TimeUnit = "ms"
+    zone: str = DEFAULT_ZONE
     population: str = ""
     window: str = ""
     period: str = ""
@@ -119,34 +127,40 @@ class Answers:
     has_outliers: bool = False
 
 
-def guess(rows: Iterable[Row | None]) -> Guess:
+def guess(rows: Iterable[Row | BadRow], zone: str = DEFAULT_ZONE) -> Guess:
     """Guess the columns of events by their names and values.
+
+    Args:
+        rows: of the events.
+        zone: time zone of times without an offset from UTC.
 
     Raises:
         ConfigError: no two columns have texts or numbers.
     """
     values: dict[str, list[Any]] = {}
     for row in rows:
-        for name, value in (row or {}).items():
+        for name, value in {} if isinstance(row, BadRow) else row.items():
             if not isinstance(value, dict | list):
                 values.setdefault(name, []).append(value)
     if len(values) < 2:
         raise ConfigError(
             f"events need a user and an item, and there is {', '.join(map(repr, values)) or 'no row with a field'}. "
-            "A CSV has commas between its columns and names them in its first line; JSON lines have an object a line, "
-            "with texts or numbers in it"
+            "A CSV has commas, semicolons, tabs or | between its columns and names them in its first line; JSON lines "
+            "have an object a line, with texts or numbers in it"
         )
-    forms = {name: form for name, some in values.items() if (form := _time_form(some)) is not None}
-    times = {name: (form, *_first_and_last(values[name], form)) for name, form in forms.items()}
+    rules = read_zone(zone)
+    forms = {name: form for name, some in values.items() if (form := _time_form(some, rules)) is not None}
+    times = {name: (form, *_first_and_last(values[name], form, rules)) for name, form in forms.items()}
     time = _named(times, _TIMES) or next(iter(times), "")
     rest = [name for name in values if name != time]
     user = _named(rest, _USERS) or max(rest, key=lambda name: len({*map(str, values[name])}))
     others = [name for name in rest if name != user]
     texts = [name for name in others if any(isinstance(one, str) and not _is_number(one) for one in values[name])]
-    return Guess([*values], user, next(iter(texts or others), ""), time, times)
+    local = [name for name, found in times.items() if found[0] == "iso" and any(map(_is_local, values[name]))]
+    return Guess([*values], user, next(iter(texts or others), ""), time, times, local)
 
 
-async def topic_rows(client: Client, topic: str) -> tuple[list[Row | None], int]:
+async def topic_rows(client: Client, topic: str) -> tuple[list[Row | BadRow], int]:
     """Return the newest records of a topic as rows, and the number of its partitions.
 
     Raises:
@@ -160,7 +174,8 @@ async def topic_rows(client: Client, topic: str) -> tuple[list[Row | None], int]
     ends = await client.stable_ends(places)
     each = -(-SAMPLED_ROWS // partitions)
     since = {place: max(begins[place], ends[place] - each) for place in places}
-    rows = [json_row(record.value or b"") async for record in client.follow([topic], until_end=True, since=since)]
+    records = client.follow([topic], until_end=True, since=since, foreign=True)
+    rows = [json_row(record.value or b"") async for record in records]
     return rows, partitions
 
 
@@ -180,56 +195,85 @@ def _is_number(value: object) -> bool:
     return str(value).removeprefix("-").replace(".", "", 1).isdecimal()
 
 
-_READ: Mapping[TimeUnit, Callable[[Any], int]] = {
-    "iso": lambda value: parse_time(value if "T" in value else f"{value}T00:00:00Z"),
-    "s": lambda value: int(value) * 1000,
-    "ms": int,
+def _is_local(value: object) -> bool:
+    """Return True if a time has no offset from UTC."""
+    if isinstance(value, datetime):
+        return value.tzinfo is None
+    if isinstance(value, date):
+        return True
+    try:
+        return not has_offset(str(value))
+    except ValueError:  # one of the few that are no times
+        return False
+
+
+def _iso_ms(value: object, zone: tzinfo) -> int:
+    """Return the time of a text, or of a cell that is a time.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(value, date):
+        return text_ms(value.isoformat(), zone)
+    if isinstance(value, str):
+        return text_ms(value, zone)
+    raise ValueError("no time")
+
+
+_READ: Mapping[TimeUnit, Callable[[Any, tzinfo], int]] = {
+    "iso": _iso_ms,
+    "s": lambda value, _: int(value) * 1000,
+    "ms": lambda value, _: int(value),
 }
 _PLAUSIBLE_MS = range(PLAUSIBLE_FROM_MS, parse_time("2100-01-01T00:00:00Z"))
 _MOST_PERCENT = 90
 """Of the values of a column have to be times in one form; the others are mistakes."""
 
 
-def _moment_ms(value: object, form: TimeUnit) -> int | None:
+def _moment_ms(value: object, form: TimeUnit, zone: tzinfo) -> int | None:
     """Return a value as a time in ms; None if it is no time in this form."""
     if isinstance(value, bool | float):
         return None
     try:
-        return _READ[form](value)
+        return _READ[form](value, zone)
     except (ValueError, TypeError):
         return None
 
 
-def _time_form(values: Sequence[Any]) -> TimeUnit | None:
+def _time_form(values: Sequence[Any], zone: tzinfo) -> TimeUnit | None:
     """Return the form in which nearly all values are times of our days; None if there is none."""
     for form in FORMS:
-        moments = [_moment_ms(value, form) for value in values]
+        moments = [_moment_ms(value, form, zone) for value in values]
         times = sum(moment is not None and moment in _PLAUSIBLE_MS for moment in moments)
         if times and 100 * times >= _MOST_PERCENT * len(values):
             return form
     return None
 
 
-def _first_and_last(values: Iterable[Any], form: TimeUnit) -> tuple[int, int]:
+def _first_and_last(values: Iterable[Any], form: TimeUnit, zone: tzinfo) -> tuple[int, int]:
     """Return the earliest and the latest of the plausible times in a form; there is one."""
-    moments = [_moment_ms(value, form) for value in values]
+    moments = [_moment_ms(value, form, zone) for value in values]
     times = [moment for moment in moments if moment is not None and moment in _PLAUSIBLE_MS]
     return min(times), max(times)
 
 
-def without_outliers(found: Guess, rows: Iterable[Row | None], now_ms: int) -> Guess:
+def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zone: str = DEFAULT_ZONE) -> Guess:
     """Return a guess whose earliest and latest times are those of the bulk of the events.
 
     Args:
         found: the guess from some of the rows.
         rows: all of them, read once.
         now_ms: the clock of this machine.
+        zone: time zone of times without an offset from UTC.
     """
+    rules = read_zone(zone)
     plausible = PlausibleTimes.of([], [DAY_MS])  # what `max_ahead` is by default, or less
     spreads = {name: TimeSpread[int](plausible, now_ms, MIN_GAP_MS) for name in found.times}
     for number, row in enumerate(rows, start=1):
+        if isinstance(row, BadRow):
+            continue
         for name, (form, *_) in found.times.items():
-            moment = _moment_ms((row or {}).get(name), form)
+            moment = _moment_ms(row.get(name), form, rules)
             if moment is not None:
                 spreads[name].add([number], [moment])
     times = dict(found.times)
@@ -298,6 +342,7 @@ def first_file(answers: Answers, finds: str = "") -> tuple[str, Plan]:
         text = _text(answers, each, budget, windows, noise, finds)
         try:
             plan = build_plan(parse_yaml(text)[0])
+            construct_file(plan)
             affordable.append((next(iter(plan.views.values())).kind.least_shown(-1) or 0, text, plan))
         except ConfigError as error:
             faults.append(error)
@@ -367,7 +412,8 @@ def _text(
     a, quote = answers, json.dumps
     item, population = (" ".join(one.split()) for one in (a.item, a.population))  # in comments
     user = f", user: {quote(a.user)}" if a.user else ""
-    time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}}}" if a.time else ""
+    zone = "" if a.zone == DEFAULT_ZONE else f", zone: {a.zone}"
+    time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}{zone}}}" if a.time else ""
     start = "" if a.first_ms is None else f", start: {format_time(_start(a, a.first_ms))}"
     monday = f", start: {format_time(_MONDAY_MS)}" if isinstance(_length(a.window), CalendarUnit) else ""
     period_start = "" if isinstance(_length(a.period), CalendarUnit) else (start or monday).replace(", ", "\n    ")

@@ -10,6 +10,7 @@ from pathlib import Path
 from stream_dp.errors import ConfigError
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.key_file import HEAD, KeyLine, fresh_line, key_fault, make, read_lines
+from stream_dp.text_files import read_text
 
 
 def replace_lost(path: Path, key_id: str) -> None:
@@ -102,7 +103,7 @@ def _change(path: Path, changed: Callable[[str, list[KeyLine]], str]) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             lines, owner = read_lines(path), path.stat()
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
-            file.write(changed(path.read_text("utf-8", "surrogateescape"), lines))
+            file.write(changed(read_text(path, "surrogateescape"), lines))
             file.flush()
             os.fsync(descriptor)
         fresh.replace(path)

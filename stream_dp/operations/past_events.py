@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.operations.events_file import Events, FileSurvey, open_table
+from stream_dp.operations.event_tables import open_table
+from stream_dp.operations.events_file import Events, FileSurvey
 from stream_dp.operations.feed import FeedOptions, columns_of, last_watermark, source_named
 from stream_dp.operations.outliers import survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
@@ -41,6 +42,7 @@ def open_past_events(
     options: FeedOptions,
     source: str | None = None,
     take: Callable[[Decoded], None] | None = None,
+    report: Callable[[FileSurvey, Sequence[ViewPlan]], None] = lambda *_: None,
 ) -> PastEvents:
     """Read and check all rows of a history.
 
@@ -50,10 +52,11 @@ def open_past_events(
         options: how to read it.
         source: name of its source; None if there is only one.
         take: called with the events of each chunk, which are read once only.
+        report: called with the survey of the rows and the views before the rows are judged.
 
     Raises:
         OutlyingTimesError: rows have outlying times.
-        ConfigError: no such source, a column is missing, or rows are no events.
+        ConfigError: no such source, a column is missing, or rows are invalid.
         TableError: the file cannot be read.
     """
     fed = source_named([*plan.views.values()], source)
@@ -63,10 +66,15 @@ def open_past_events(
     events = Events(table, fed, views, columns)
     now_ms = wall_clock_ms()
     survey = survey_limited(events, options.limits, now_ms, take)
-    until_ms = last_watermark(file, survey, events, views, options, now_ms)
     plausible = survey.spread.plausible
+    if plausible is not None:
+        views = [_begun(view, plausible.first_ms) for view in views]
+    report(survey, views)
+    until_ms = last_watermark(file, survey, events, views, options, now_ms)
+    if plausible is None:
+        views = [_begun(view, until_ms) for view in views]
     first_ms = until_ms if plausible is None else plausible.first_ms
-    return PastEvents(fed, [_begun(view, first_ms) for view in views], events, survey, first_ms, until_ms)
+    return PastEvents(fed, views, events, survey, first_ms, until_ms)
 
 
 def _begun(view: ViewPlan, first_ms: int) -> ViewPlan:

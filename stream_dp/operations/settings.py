@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,17 +18,30 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
-from stream_dp.control.editions import Posted, editions, next_record, plan_holding, plan_of, presented
+from stream_dp.control.editions import (
+    Posted,
+    SettingsHistory,
+    editions,
+    encode_posted,
+    next_record,
+    plan_holding,
+    plan_of,
+    presented,
+)
 from stream_dp.control.settings_change import SettingsChange, Situation, former_editions, propose
-from stream_dp.errors import AccessError, BrokerError, ConfigError, StateError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, StateError
 from stream_dp.exact.rationals import Inexact, parse_exact
 from stream_dp.operations import named, plain
 from stream_dp.operations.status import SILENT_MS, Reports, look
 from stream_dp.runtime.clock import wall_clock_ms
+from stream_dp.runtime.construction import construct, plan_settings
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import SettingsLog, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, read_accepted, read_history
+from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.rights import commands, lacking, worker_rights, workers_known
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.settled import wrong_sources
+from stream_dp.text_files import read_text
 from stream_dp.windows.durations import moment
 
 LOOK_SECONDS = 1.0
@@ -72,10 +86,10 @@ async def read_effective(plan: Plan, client: Client) -> Effective:
         BrokerError: the cluster does not answer.
     """
     try:
-        known = await read_history(plan, client)
+        known = await read_accepted(plan, client)
     except AccessError:
         return Effective(plan)
-    return Effective(await asyncio.to_thread(plan_holding, known, plan), len(known), _differing(known, plan))
+    return Effective(await asyncio.to_thread(plan_holding, known, plan), _number(known), _differing(known, plan))
 
 
 async def read_differing(plan: Plan, client: Client) -> tuple[int, tuple[str, ...]]:
@@ -88,32 +102,48 @@ async def read_differing(plan: Plan, client: Client) -> tuple[int, tuple[str, ..
     Raises:
         BrokerError: the cluster does not answer, or refuses.
     """
-    known = await read_history(plan, client)
-    return len(known), _differing(known, plan)
+    known = await read_accepted(plan, client)
+    return _number(known), _differing(known, plan)
+
+
+def _number(known: Sequence[Posted]) -> int:
+    return known[-1].number if known else 0
 
 
 def _differing(known: Sequence[Posted], plan: Plan) -> tuple[str, ...]:
     return tuple(setting.path for setting in differences(known[-1].sections, plan.raw)) if known else ()
 
 
-def changes_made(known: Sequence[Posted]) -> list[list[Setting]]:
-    """Return the changes that each of the settings made."""
-    return [[], *(differences(former.sections, latter.sections) for former, latter in pairwise(known))]
+def changes_made(history: SettingsHistory) -> list[list[Setting]]:
+    """Return the changes that each of the settings made, or would have made, to those in effect before them."""
+    found: list[list[Setting]] = []
+    former: Posted | None = None
+    for posted in history.posted:
+        found.append([] if former is None else differences(former.sections, posted.sections))
+        if history.state(posted.number) != "refused":
+            former = posted
+    return found
 
 
-def history_json(application: str, known: Sequence[Posted]) -> dict[str, Any]:
+def history_json(application: str, history: SettingsHistory) -> dict[str, Any]:
     """Return all settings of an application, and the editions of its views, for machines."""
     return {
         "application": application,
         "settings": [
-            plain(posted) | {"changed": plain(made)} for posted, made in zip(known, changes_made(known), strict=True)
+            plain(posted)
+            | {
+                "changed": plain(made),
+                "state": history.state(posted.number),
+                "refused_because": history.reason(posted.number),
+            }
+            for posted, made in zip(history.posted, changes_made(history), strict=True)
         ],
-        "editions": [plain(one) | {"never_holds": one.never_holds} for one in editions(known)],
+        "editions": [plain(one) | {"never_holds": one.never_holds} for one in editions(history.accepted)],
     }
 
 
-async def read_settings(plan: Plan, client: Client) -> Sequence[Posted]:
-    """Read all settings of an application, oldest first; at least one.
+async def read_settings(plan: Plan, client: Client) -> SettingsHistory:
+    """Read all settings of an application; at least one was accepted.
 
     Args:
         plan: of a file of it.
@@ -125,30 +155,45 @@ async def read_settings(plan: Plan, client: Client) -> Sequence[Posted]:
     return _started(await read_history(plan, client), plan)
 
 
-def _started(known: Sequence[Posted], plan: Plan) -> Sequence[Posted]:
-    if not known:
+def _started(history: SettingsHistory, plan: Plan) -> SettingsHistory:
+    if not history.accepted:
         raise BrokerError(
             f"application {plan.id} was never started at {plan.broker.address}. "
             "Start a worker first: `stream-dp worker FILE`"
         )
+    return history
+
+
+def plannable(history: SettingsHistory, local: Plan) -> list[Posted]:
+    """Return the settings that hold, and those after them that wait for a worker and would be accepted.
+
+    Args:
+        history: of the application.
+        local: the plan of a file of it.
+    """
+    known = history.accepted
+    for posted in history.waiting:
+        with suppress(ConfigError):
+            plan_settings([*known, posted], local)
+            known = [*known, posted]
     return known
 
 
-def as_file(file: Path, known: Sequence[Posted], number: int) -> str:
+def as_file(file: Path, history: SettingsHistory, number: int) -> str:
     """Return settings as the text of a file. The sections of each machine are those of a file, with its variables.
 
     Args:
         file: of the application.
-        known: all settings.
+        history: of the application.
         number: of the settings.
 
     Raises:
         ConfigError: there are no settings of this number.
     """
-    if number > len(known):
-        raise ConfigError(f"there are no settings {number}; the newest are {len(known)}", "--show")
-    posted = known[number - 1]
-    own, _ = parse_yaml(file.read_text(encoding="utf-8"))
+    if number > len(history.posted):
+        raise ConfigError(f"there are no settings {number}; the newest are {len(history.posted)}", "--show")
+    posted = history.posted[number - 1]
+    own, _ = parse_yaml(read_text(file))
     data: dict[str, Data] = {key: value for key, value in own.items() if key not in ENTRIES}
     note = f", {' '.join(posted.note.split())}" if posted.note else ""
     head = f"# settings {posted.number}, posted {moment(posted.at_ms)}{note}\n"
@@ -297,7 +342,8 @@ class Basis:
 
     Attributes:
         local: the plan of a file of the application.
-        known: its settings, at least one.
+        known: its settings, at least one (`plannable`).
+        next_number: of the settings that a change posts.
         before: the plan in effect, as that of a file.
         holding: the same with every edition of every view.
         reports: of workers, group and ledgers.
@@ -305,9 +351,15 @@ class Basis:
 
     local: Plan
     known: Sequence[Posted]
+    next_number: int
     before: Plan
     holding: Plan
     reports: Reports
+
+    @property
+    def number(self) -> int:
+        """The number of the settings that a change is made to."""
+        return self.known[-1].number
 
 
 @dataclass(frozen=True)
@@ -316,6 +368,7 @@ class Prepared:
 
     Attributes:
         before: the plan in effect, as that of a file.
+        number: of the settings in effect.
         after: the wanted plan, as that of a file.
         proposal: what changes, from when on, at what price.
         posted: the record that makes the change.
@@ -325,6 +378,7 @@ class Prepared:
     """
 
     before: Plan
+    number: int
     after: Plan
     proposal: SettingsChange
     posted: Posted
@@ -336,7 +390,7 @@ class Prepared:
         """The same for machines."""
         found = self.proposal
         return {
-            "settings": self.posted.number - 1,
+            "settings": self.number,
             "posted": False,
             "differs": plain(found.settings),
             **plain({name: getattr(found, name) for name in ("views", "ledgers")}),
@@ -384,10 +438,13 @@ def prepare(basis: Basis, wanted: Callable[[Plan], Plan], now_ms: int, wish: Wis
     )
     found = propose(basis.before, after, situation, from_ms=wish.from_ms, backfill=wish.backfill)
     found.check()
-    posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note)
+    posted = next_record(known, after, found.begins, found.ends, now_ms, wish.note, basis.next_number)
+    encode_posted(posted)
     becomes = plan_holding([*known, posted], basis.local)
+    construct(becomes)
     return Prepared(
         before=basis.before,
+        number=basis.number,
         after=after,
         proposal=replace(found, former=tuple(former_editions(situation, becomes))),
         posted=posted,
@@ -413,14 +470,16 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
     """
     log = SettingsLog(local, client)
     await log.read()
-    known = _started(log.known, local)
-    if wish.expect is not None and wish.expect != len(known):
+    history = _started(log.history, local)
+    known = await asyncio.to_thread(plannable, history, local)
+    if wish.expect is not None and wish.expect != known[-1].number:
         raise StateError(_unexpected(wish.expect, known))
     before = plan_of(known[-1], local)
     after = wanted(before)
     holding = await asyncio.to_thread(plan_holding, known, local)
-    basis = Basis(local, known, before, holding, await look(holding, client))
+    basis = Basis(local, known, history.next_number, before, holding, await look(holding, client))
     found = await asyncio.to_thread(prepare, basis, lambda _: after, wall_clock_ms(), wish)
+    await _check_topics(found.becomes, client)
     return Draft(
         **vars(found),
         log=log,
@@ -430,7 +489,7 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
 
 
 async def post_change(change: Draft) -> None:
-    """Post a change. It is in effect from the windows on that it names.
+    """Post a change. When a worker has accepted it, it is in effect from the windows on that it names.
 
     Args:
         change: from `draft`.
@@ -440,7 +499,22 @@ async def post_change(change: Draft) -> None:
         StateError: other settings were posted first; nothing was changed.
     """
     if not await change.log.post(change.posted):
-        raise StateError(_overtaken(change.before, change.posted.number, change.log.known))
+        raise StateError(_overtaken(change.before, change.posted.number, change.log.history))
+
+
+async def _check_topics(plan: Plan, client: Client) -> None:
+    """Check the topics of sources and public lists, as far as this account may see them.
+
+    Raises:
+        ConfigError: one is missing, has another number of partitions, or holds no list that can be used.
+    """
+    faults: list[Fault] = []
+    with suppress(AccessError):
+        faults += await wrong_sources(plan, client)
+    with suppress(AccessError):
+        faults += (await read_lists(plan, client))[1]
+    if faults:
+        raise ConfigError(faults)
 
 
 async def _new_topics(before: Plan, after: Plan, client: Client) -> list[str]:
@@ -516,17 +590,18 @@ def _unexpected(expected: int, known: Sequence[Posted]) -> str:
     """Return the message for other settings than expected."""
     newest = known[-1]
     words = f"Conflict: settings {newest.number} are in effect, not {expected}. Nothing was changed."
-    if expected < newest.number:
-        changed = differences(known[expected - 1].sections, newest.sections)
+    former = next((one for one in known if one.number == expected), None)
+    if former is not None:
+        changed = differences(former.sections, newest.sections)
         words += f" Since then: {'; '.join(map(str, changed)) or 'no setting differs'}."
     return f"{words} Check what differs now and run the command again."
 
 
-def _overtaken(before: Plan, number: int, known: Sequence[Posted]) -> str:
+def _overtaken(before: Plan, number: int, history: SettingsHistory) -> str:
     """Return the message for other settings that were posted first."""
-    if number > len(known):
+    if number > len(history.posted):
         return "Conflict: the control topic was deleted or made again. Nothing was changed. Run the command again."
-    theirs = known[number - 1]
+    theirs = history.posted[number - 1]
     note = f" ({theirs.note})" if theirs.note else ""
     changed = "; ".join(map(str, differences(before.raw, theirs.sections)))
     return (
@@ -537,21 +612,23 @@ def _overtaken(before: Plan, number: int, known: Sequence[Posted]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Progress of posted settings: the workers that use them.
+    """Progress of posted settings: the verdict on them, and the workers that use them.
 
     Attributes:
+        state: `accepted`, `refused` or `waiting`.
+        reason: why they are refused; empty if they are not.
         used_by: instances that use them, or later ones.
         others: running instances that do not use them yet.
         silent: number of group members without a report.
         ran: workers ran when they were posted.
-        refusals: reason why an instance cannot use them, by instance.
     """
 
+    state: str
+    reason: str
     used_by: tuple[str, ...]
     others: tuple[str, ...]
     silent: int
     ran: bool
-    refusals: Mapping[str, str]
 
     @property
     def workers(self) -> int:
@@ -561,11 +638,13 @@ class Rollout:
     @property
     def by_all(self) -> bool:
         """True if every running worker uses them, or none ran."""
+        if self.state == "refused":
+            return False
         return not self.others and not self.silent and bool(self.used_by or not self.ran)
 
 
 async def rollout(change: Draft, client: Client) -> AsyncIterator[Rollout]:
-    """Follow the rollout of a posted change for at most a minute.
+    """Follow the rollout of a posted change for at most a minute; of one that is refused, until then.
 
     Args:
         change: the change.
@@ -577,16 +656,20 @@ async def rollout(change: Draft, client: Client) -> AsyncIterator[Rollout]:
     before: Rollout | None = None
     number = change.posted.number
     for looks in range(1, MOST_LOOKS + 1):
+        await change.log.read()
+        history = change.log.history
         reports = await look(change.becomes, client, accounts=False)
-        used_by = tuple(one.instance for one in reports.running if one.settings >= number)
-        others = tuple(one.instance for one in reports.running if one.settings < number)
-        refusals = {
-            one.instance: one.settings_error for one in reports.running if one.settings < number and one.settings_error
-        }
-        found = Rollout(used_by, others, max(0, reports.members - len(reports.running)), change.ran, refusals)
+        found = Rollout(
+            state=history.state(number),
+            reason=history.reason(number),
+            used_by=tuple(one.instance for one in reports.running if one.settings >= number),
+            others=tuple(one.instance for one in reports.running if one.settings < number),
+            silent=max(0, reports.members - len(reports.running)),
+            ran=change.ran,
+        )
         if found != before or looks == MOST_LOOKS:
             yield found
-        if found.by_all:
+        if found.by_all or found.state == "refused":
             return
         before = found
         await asyncio.sleep(LOOK_SECONDS)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
-from stream_dp.control.editions import Posted, editions, plan_holding, presented
+from stream_dp.control.editions import Posted, SettingsHistory, editions, plan_holding, presented
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import newest_statements
-from stream_dp.records.models import PartitionStatus, WorkerStatus, decode_status
+from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, decode_status
 from stream_dp.records.statement import LedgerStatement
 from stream_dp.releases.partition_state import stream_ms
 from stream_dp.runtime.clock import wall_clock_ms
@@ -52,7 +52,7 @@ class Reports:
         stopped: instances that have reported that they stop.
         group: the consumer group of the workers.
         statements: of the newest charged period of each ledger.
-        settings: every posted settings, by number.
+        settings: all settings, and the verdicts on them.
     """
 
     now_ms: int
@@ -61,7 +61,7 @@ class Reports:
     stopped: frozenset[str]
     group: Group
     statements: Sequence[LedgerStatement] = ()
-    settings: Sequence[Posted] = ()
+    settings: SettingsHistory = field(default_factory=SettingsHistory)
 
     @property
     def workers(self) -> list[WorkerStatus]:
@@ -132,6 +132,27 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowPartition:
+    """Partition of a source that holds up the windows of a view, because its watermarks are behind.
+
+    Attributes:
+        source: name of the source.
+        partition: the partition.
+        clock_ms: the time that its watermarks have reached.
+        fastest_ms: the time that those of another partition have reached.
+        windows: number of windows that would be closed if this partition was as far.
+        idle_ms: `window.idle` of the view.
+    """
+
+    source: str
+    partition: int
+    clock_ms: int
+    fastest_ms: int
+    windows: int
+    idle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ViewSummary:
     """Progress of a view.
 
@@ -144,6 +165,7 @@ class ViewSummary:
         released_to_ms: windows before this time are released or refused; None if that is unknown.
         next_due_ms: when the next release is due; None if watermarks decide, or it is unknown.
         waiting_windows: number of windows that are closed in every partition, and neither released nor refused.
+        held_up_by: partition that holds up its windows; None if there is none.
     """
 
     edition: int | None
@@ -154,6 +176,7 @@ class ViewSummary:
     released_to_ms: int | None
     next_due_ms: int | None
     waiting_windows: int = 0
+    held_up_by: SlowPartition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +244,8 @@ class Summary:
             "fine": not self.problems,
             "problems": plain(self.problems),
             "at_ms": reports.now_ms,
-            "settings": len(reports.settings),
+            "settings": reports.settings.accepted[-1].number if reports.settings.accepted else 0,
+            "settings_posted": {one.number: reports.settings.state(one.number) for one in reports.settings.posted},
             "workers": [
                 one.model_dump(mode="json", exclude=renamed)
                 | {"version": one.code_version, "partitions": sorted(one.partitions), "silent": reports.is_silent(one)}
@@ -244,9 +268,9 @@ async def read_status(plan: Plan, client: Client) -> Summary:
         BrokerError: the cluster does not answer.
         StateError: a record cannot be read.
     """
-    known = await read_history(plan, client)
-    effective = await asyncio.to_thread(plan_holding, known, plan)
-    return summary(effective, replace(await look(effective, client), settings=known))
+    history = await read_history(plan, client)
+    effective = await asyncio.to_thread(plan_holding, history.accepted, plan)
+    return summary(effective, replace(await look(effective, client), settings=history))
 
 
 def summary(plan: Plan, reports: Reports) -> Summary:
@@ -278,14 +302,16 @@ def summary(plan: Plan, reports: Reports) -> Summary:
     problems = [
         *_lost_records(plan, reports),
         *_refused(shown, reports.statements, times),
+        *_of_settings(reports),
         *_of_workers(reports, unowned),
         *(Problem("topic_settings", "", words) for words in dict.fromkeys(topics)),
         *_of_transactions(reports),
         *_of_group(plan, reports),
         *_of_views(views, reports),
+        *_of_watermarks(views),
         *(Problem("budget_exhausted", name, _exhausted(name, one)) for name, one in budgets.items() if one.spent),
     ]
-    to_come = [*settings_to_come(definitions, reports.settings, times)]
+    to_come = [*settings_to_come(definitions, reports.settings.accepted, times)]
     for name, each in definitions.items():
         if each[0].editions and (released := _released(name, reports.partitions)) is not None:
             to_come += sharper_to_come(each, released, reports.now_ms)
@@ -375,14 +401,27 @@ def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
         yield Problem("worker_clock", name, words)
     elif worker.waiting_for:
         yield Problem("worker_waits", name, f"Worker {name} is not ready. It waits for {worker.waiting_for}")
-    newest = reports.settings[-1] if reports.settings else None
-    if worker.settings_error:
-        words = f"Worker {name} cannot use newer settings and continues with settings {worker.settings}"
-        yield Problem("worker_refuses_settings", name, f"{words}: {worker.settings_error}")
-    elif newest is not None and worker.settings < newest.number and newest.at_ms < worker.reported_ms - LEARNT_MS:
+    accepted = reports.settings.accepted
+    newest = accepted[-1] if accepted else None
+    if newest is not None and worker.settings < newest.number and newest.at_ms < worker.reported_ms - LEARNT_MS:
         since = f"settings {newest.number} are in effect since {moment(newest.at_ms // 1000 * 1000)}"
         words = f"Worker {name} uses settings {worker.settings}; {since}. Read its log."
         yield Problem("worker_behind_settings", name, words)
+
+
+def _of_settings(reports: Reports) -> Iterator[Problem]:
+    """Settings that wait for a worker for long, and the newest ones if they are refused."""
+    history = reports.settings
+    for one in history.waiting:
+        if one.at_ms < reports.now_ms - LEARNT_MS:
+            since = moment(one.at_ms // 1000 * 1000)
+            yield Problem(
+                "settings_waiting", "", f"Settings {one.number}, posted {since}, wait for a worker to accept them."
+            )
+    newest = history.posted[-1] if history.posted else None
+    if newest is not None and history.state(newest.number) == "refused":
+        words = f"Settings {newest.number} are refused and never in effect: {history.reason(newest.number)}."
+        yield Problem("settings_refused", "", f"{words} Apply a file that is right, or the one in effect.")
 
 
 def _lost_records(plan: Plan, reports: Reports) -> Iterator[Problem]:
@@ -415,6 +454,21 @@ def _of_views(views: Mapping[str, ViewSummary], reports: Reports) -> Iterator[Pr
                 "releases."
             )
             yield Problem("view_behind", name, words)
+
+
+def _of_watermarks(views: Mapping[str, ViewSummary]) -> Iterator[Problem]:
+    """Yield the views whose windows wait for the watermarks of a partition."""
+    for name, view in views.items():
+        if (slow := view.held_up_by) is not None:
+            windows = "1 window waits" if slow.windows == 1 else f"{slow.windows:,} windows wait"
+            words = (
+                f"View {name} waits for watermarks in partition {slow.partition} of source {slow.source}: they have "
+                f"reached {moment(slow.clock_ms)}, those of another partition {moment(slow.fastest_ms)}. {windows}. "
+                "Write watermarks to every partition. After "
+                f"{format_duration(slow.idle_ms)} (window.idle) without one, the time of a partition advances as fast "
+                "as the wall clock."
+            )
+            yield Problem("watermarks_missing", name, words)
 
 
 def _exhausted(name: str, budget: BudgetSummary) -> str:
@@ -450,7 +504,38 @@ def _view(name: str, definitions: Sequence[ViewPlan], plan: Plan, reports: Repor
         held = definitions[0] if clock is None else _at(definitions, clock) or newest
         edition = held.edition(held.begins_ms if clock is None else clock).number
     waiting = _waiting(definitions, released, min(open_from)) if len(counted) == plan.partitions else 0
-    return ViewSummary(edition, clocks, opened, first_ms, last_ms, released, due, waiting)
+    held_up_by = None if by_wall else _slow_partition(newest, counted, parts)
+    return ViewSummary(edition, clocks, opened, first_ms, last_ms, released, due, waiting, held_up_by)
+
+
+def _slow_partition(
+    view: ViewPlan, counted: Mapping[int, ViewStatus], parts: Mapping[int, PartitionStatus]
+) -> SlowPartition | None:
+    """Return the partition whose watermarks hold up windows, though all its records are counted.
+
+    Args:
+        view: a view with `clock: event`.
+        counted: its progress, by partition.
+        parts: reports of the partitions.
+    """
+    clocks: dict[int, int] = {}
+    for number, one in counted.items():
+        for at, clock_ms in (one.source_clocks_ms or {number: one.clock_ms}).items():
+            clocks[at] = max(clock_ms, clocks.get(at, clock_ms))
+    if not clocks:
+        return None
+    slow = min(clocks, key=clocks.__getitem__)
+    fastest_ms = max(clocks.values())
+    lag = parts[slow].lag.get(view.source.name, 0) if slow in parts else 0
+    if lag or fastest_ms - clocks[slow] < BEHIND_MS:
+        return None
+    shape, grace_ms = view.window.shape, view.window.grace_ms
+    open_from_ms = min(one.open_from_ms for one in counted.values())
+    waiting_from_ms = max(open_from_ms, shape.first_open(clocks[slow] - grace_ms))
+    windows = shape.begun(waiting_from_ms, shape.first_open(fastest_ms - grace_ms))
+    if not windows:
+        return None
+    return SlowPartition(view.source.name, slow, clocks[slow], fastest_ms, windows, view.window.idle_ms)
 
 
 def _until(definition: ViewPlan, time_ms: int) -> int:
@@ -521,7 +606,7 @@ def settings_to_come(definitions: Definitions, known: Sequence[Posted], clocks: 
 
     Args:
         definitions: of every view.
-        known: the settings so far.
+        known: the settings that hold.
         clocks: by view, as far as that is known.
     """
     for held in editions(known):

@@ -474,6 +474,9 @@ class ViewStatus(_Part):
 
     clock_ms: int = Field(description="Time of the view's clock: everything before it has been seen.")
     open_from_ms: int = Field(description="Start of the first window that is open.")
+    source_clocks_ms: Mapping[int, int] = Field(
+        {}, description="That time by partition of the source, where the source is not keyed by user."
+    )
 
 
 class GapStatus(_Part):
@@ -518,9 +521,8 @@ class WorkerStatus(_Part):
     reported_ms: int = Field(description="Time of this report.")
     settings: int = Field(description="Number of the settings in effect there; 0 if there are none yet.")
     waiting_for: str = Field(description="Reason why it is not ready; empty if it is ready.")
-    settings_error: str = Field("", description="Reason why newer settings are not in effect there; empty if they are.")
     topic_problems: Sequence[str] = Field(
-        default_factory=list, description="Problems of topics that an operator has to solve, in words."
+        default_factory=list, description="Problems of topics and rights that an operator has to solve, in words."
     )
     clock_ahead_ms: int = Field(
         0, description="Lead of its clock over the broker's (below 0: lag), if that is too large; else 0."

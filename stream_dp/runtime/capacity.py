@@ -27,10 +27,9 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.releases.engine import RELEASED_AT_ONCE
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.rows import BUCKET
-from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.factory import Factory, Settled
 from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import open_database
 from stream_dp.windows.effects import Commit, Message, Send, Step
 from stream_dp.windows.encoding import bucket_of, encode

@@ -260,6 +260,7 @@ class MemoryClient(Client):
         until_end: bool = False,
         last: int | None = None,
         since: Mapping[TopicPartition, int] = NO_OFFSETS,
+        foreign: bool = False,
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, the last ones or those from some offsets on, then new ones."""
         places = [TopicPartition(topic, p) for topic in topics for p in range(self._log.partitions.get(topic, 0))]

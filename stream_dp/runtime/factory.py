@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import rocksdict
@@ -17,9 +17,10 @@ from stream_dp.releases.losses import LostCounts
 from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.clock import Tick
+from stream_dp.runtime.kafka.list_topics import Lists
+from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.partitioners import by_crc32, by_murmur2
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, counted_in, sources_of
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import SPILL_FOLDER, DiskSpillStores
 from stream_dp.windows.avro import AvroEventDecoder, AvroValues
 from stream_dp.windows.counting import CountedPartition, PartitionCounter
@@ -27,9 +28,34 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 from stream_dp.windows.events import WATERMARK_HEADER, EventDecoder, EventFormat, JsonValues, KeyReader, Partitioner
 from stream_dp.windows.merging import BucketMerger, MergedBucket, MergedHead, Partial, PartialHead
-from stream_dp.windows.open_windows import WindowMemory
+from stream_dp.windows.open_windows import SpillStore, WindowMemory
 from stream_dp.windows.rekeying import RekeyedBatch, RekeyedCounter, Rekeyer, UserPartitions
 from stream_dp.windows.views import CountedView, ParticipationBound
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Results of the preparation, which a worker needs.
+
+    Attributes:
+        plan: the plan that holds.
+        lists: the public lists that stand in topics, which are followed while it runs.
+        topics: the topics that the application made, each with its life (`owners.Claim`).
+        uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
+        lacking: release topics that are not there, because they could not be created, or their views never hold.
+    """
+
+    plan: Plan
+    lists: Lists = field(default_factory=Lists, compare=False)
+    topics: Mapping[str, Life] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The lacking topics that are needed: those of views that hold."""
+        needed = {spec.name for spec in Topics.of(self.plan).all(self.plan)} if self.lacking else set()
+        return tuple(topic for topic in self.lacking if topic in needed)
 
 
 class Routes:
@@ -84,9 +110,18 @@ class Factory:
 
     Attributes:
         plan: the plan that holds.
+        lacking: release topics that are not there.
     """
 
-    def __init__(self, settled: Settled, *, keys: KeyRing, entropy: Entropy, cache: rocksdict.Cache) -> None:
+    def __init__(
+        self,
+        settled: Settled,
+        *,
+        keys: KeyRing,
+        entropy: Entropy,
+        cache: rocksdict.Cache,
+        spill_stores: Callable[[], SpillStore] | None = None,
+    ) -> None:
         """Set up the factory.
 
         Args:
@@ -94,12 +129,15 @@ class Factory:
             keys: the application's secrets, from `load_keys`.
             entropy: where fresh noise comes from.
             cache: of the tables of the process.
+            spill_stores: makes the stores of large windows; None: in the data folder, which this process alone uses.
         """
         self.plan = plan = settled.plan
+        self.lacking = settled.lacking
         self._settled = settled
         self._keys = keys
         self._entropy = entropy
         self._cache = cache
+        self._given_spill_stores = spill_stores
         self._topics = Topics.of(plan)
         self._routes = Routes(plan)
         self._sources = counted_in(plan)
@@ -168,8 +206,10 @@ class Factory:
         return [view for view in self.plan.views.values() if view.source.name == source.name]
 
     @cached_property
-    def _spill_stores(self) -> DiskSpillStores:
+    def _spill_stores(self) -> Callable[[], SpillStore]:
         """Made with the first counter: tables are open by then, so no other process uses the data folder."""
+        if self._given_spill_stores is not None:
+            return self._given_spill_stores
         return DiskSpillStores(self.plan.data_dir / SPILL_FOLDER, self._cache)
 
     def merger(self) -> BucketMerger:
@@ -220,7 +260,15 @@ def event_format(source: SourcePlan, views: Sequence[ViewPlan]) -> EventFormat:
     """Return the format of a source's events for the views on it, in their order."""
     items = tuple(view.item_field for view in views)
     lists = frozenset(view.item_field for view in views if view.has_lists)
-    return EventFormat(items, source.user_field, source.time_field, source.time_unit, lists, source.key_field)
+    return EventFormat(
+        items,
+        source.user_field,
+        source.time_field,
+        source.time_unit,
+        lists,
+        source.key_field,
+        source.time_zone,
+    )
 
 
 def key_reader(source: SourcePlan) -> KeyReader:

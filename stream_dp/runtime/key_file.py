@@ -19,6 +19,7 @@ from typing import NamedTuple
 from stream_dp.errors import ConfigError
 from stream_dp.lossless.sealed import KEY_BYTES
 from stream_dp.releases.keyring import KeyRing, PrfKey
+from stream_dp.text_files import read_text
 
 HEAD = """\
 # The secrets of a stream-dp application, newest last. Who has them and coarse releases reads the finest level.
@@ -96,7 +97,7 @@ def read_lines(path: Path) -> list[KeyLine]:
         ConfigError: as for `load_keys`, or there is no such file.
     """
     try:
-        found, text = path.stat(), path.read_text("utf-8", "surrogateescape")
+        found, text = path.stat(), read_text(path, "surrogateescape")
     except OSError as error:
         raise key_fault(f"cannot read {path}: {error.strerror}") from None
     if others_can_use(found):

@@ -1,22 +1,21 @@
-"""Settings in effect: what a worker settles at its start (`prepare`), and takes up while it runs (`Adoption`).
+"""Settings in effect: which are accepted (`judge`), what a worker settles at its start (`prepare`), and `Adoption`.
 
-A running worker takes new settings from the control topic, as a start would: nothing that runs has to know both.
+Settings that were posted are not in effect. One worker, the owner of the control partition, plans them and writes its
+verdict to the control topic: `accepted` or `refused`, with the reason. At a start without any other worker, the worker
+that starts does it. The first verdict in the log counts, so it does not matter if two workers give one. Every worker
+goes by the accepted settings only. Refused ones never were in effect, and the next number follows.
 
-The new plan is worked out, what it needs is read and made, and the host forgets every part of every partition: the
-parts are loaded again from the tables with the new plan, which is what happens after a crash, too. That takes as long
-as a load takes.
+A worker that runs adopts accepted settings as a start would: nothing that runs has to know both. The new plan is worked
+out, what it needs is read and made, and the host forgets every part of every partition. The parts are loaded again from
+the tables with the new plan, as after a crash.
 
-Settings that cannot be taken up (a right is missing, a list cannot be read) do not end a worker. It goes on with those
-that it has, tries again every few seconds, and says so. What keeps this sound:
-
-* windows that the newer settings are about are not closed. Its partitions hand none of them on, so no worker can
-  release one, and what was counted goes to the next definition when they are taken up (`windows.handover`);
-* nothing is loaded. A partition that changes hands may have been counted by a worker that has taken them up. It waits,
-  and so do counts of views, and grants, that only the newer settings may know.
+A worker that cannot plan accepted settings ends: it has another version of a file or of stream-dp. A topic that cannot
+be created, because a right is missing, only makes records late: the records of its view wait in their outboxes, and the
+worker tries again every few seconds.
 
 A worker reads the control topic to its end before it sends ticks, before it loads a part, and when it meets something
-that is new to it; and each tick says which settings its maker knew. So whoever acts on a tick knows all that stood in
-the control topic when the tick was made, and no window closes under settings that were posted well before its end.
+that is new to it; and each tick says which settings its maker knew. So whoever acts on a tick knows all that was
+accepted when the tick was made, and no window closes under settings that were replaced well before its end.
 """
 
 from __future__ import annotations
@@ -24,27 +23,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from secrets import token_bytes
 from time import thread_time
 
+import msgspec
 from aiokafka import TopicPartition
 
 from stream_dp.config.forecast import backlog_faults
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.control.editions import Posted, first_record, plan_holding
+from stream_dp.control.editions import Posted, SettingsHistory, Verdict, first_record, plan_of
+from stream_dp.control.settings_change import fixed_faults
 from stream_dp.errors import AccessError, BrokerError, ClockError, ConfigError, Fault, StateError
 from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import Sealing
 from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
 from stream_dp.runtime.clock import Clock, Tick, apart, wall_clock_ms
+from stream_dp.runtime.construction import plan_settings
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import SettingsLog, post
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted
 from stream_dp.runtime.kafka.list_topics import Lists, read_lists
 from stream_dp.runtime.kafka.outages import Outage
-from stream_dp.runtime.kafka.ownership import Life, create_owned
+from stream_dp.runtime.kafka.ownership import Claim, create_owned
 from stream_dp.runtime.kafka.topic_checks import look_at_topics
 from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.windows.durations import format_duration, format_time
@@ -52,23 +55,6 @@ from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 
 log = logging.getLogger("stream_dp.worker")
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Results of the preparation, which a worker needs.
-
-    Attributes:
-        plan: the plan that holds.
-        lists: the public lists that stand in topics, which are followed while it runs.
-        topics: the topics that the application made, each with its life (`owners.Claim`).
-        uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
-    """
-
-    plan: Plan
-    lists: Lists = field(default_factory=Lists, compare=False)
-    topics: Mapping[str, Life] = field(default_factory=dict)
-    uncounted: Mapping[str, int] = field(default_factory=dict)
 
 
 async def prepare(
@@ -83,8 +69,8 @@ async def prepare(
 ) -> Settled:
     """Claim and create the topics of an application, read its public lists, settle which settings hold.
 
-    Those that stand in the control topic do; where there are none, the file is posted as the first ones. Safe to run by
-    any number of workers at once: a topic is created once, and of several first settings the first in the control
+    Those that were accepted do; where there are none, the file is posted as the first ones, and accepted. Safe to run
+    by any number of workers at once: a topic is created once, and of several first settings the first in the control
     topic's log hold for all.
 
     Args:
@@ -113,8 +99,12 @@ async def prepare(
     first, measured = first_record(plan, now), tuple[str, ...]()
     while True:
         await settings.read()
-        known = settings.known
-        holding = await asyncio.to_thread(plan_holding, known or [first], plan)
+        history = settings.history
+        known = history.accepted
+        if history.waiting and (not known or (await client.group(plan.id)).state in NO_MEMBERS):
+            await settings.judge(await judge(history, plan, client, now))
+            continue
+        holding = await asyncio.to_thread(plan_settings, known or [first], plan)
         lists, faults = await read_lists(holding, client)
         faults = [*await wrong_sources(holding, client), *faults]
         if not known and not backfill and not accept_loss:
@@ -123,12 +113,13 @@ async def prepare(
         measured = tuple(holding.views)
         if faults:
             raise ConfigError(faults)
-        claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now)
-        await _check_topics(holding, client)
+        claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now, may_lack=bool(known))
+        lacking = _lacking(holding, claim)
+        await _check_topics(holding, client, lacking)
         if known:
-            return Settled(holding, lists, claim.topics, claim.uncounted)
+            return Settled(holding, lists, claim.topics, claim.uncounted, lacking)
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
-        await post(plan, client, first)
+        await post_accepted(plan, client, msgspec.structs.replace(first, number=history.next_number))
 
 
 async def _check_clock(ticks: str, client: Client, clock: Clock) -> None:
@@ -150,13 +141,13 @@ async def _check_clock(ticks: str, client: Client, clock: Clock) -> None:
         )
 
 
-async def _check_topics(plan: Plan, client: Client) -> None:
+async def _check_topics(plan: Plan, client: Client, lacking: Collection[str]) -> None:
     """Put the topics right as far as that loses nothing.
 
     Raises:
         ConfigError: some are not what they must be; every one is named.
     """
-    found = await look_at_topics(plan, client)
+    found = await look_at_topics(plan, client, lacking)
     for words in found.righted:
         log.warning("%s", words)
     if faults := [*found.lost, *found.wrong]:
@@ -182,12 +173,74 @@ async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
     return faults
 
 
+# -- acceptance --------------------------------------------------------------------------------------------------------
+
+LEAST_LEAD_MS = 10_000
+"""Windows of a view that is read by the wall clock change no earlier than this after the acceptance, so that every
+worker knows of it before they begin."""
+NO_MEMBERS = ("Empty", "Dead")
+"""States of a group without a worker."""
+
+
+async def judge(
+    history: SettingsHistory, local: Plan, client: Client, now_ms: int, counted: Plan | None = None
+) -> Verdict:
+    """Plan the oldest settings that have no verdict, and return the verdict on them.
+
+    Args:
+        history: of the settings, some without a verdict.
+        local: of a file of the application.
+        client: of its broker, which has the public lists.
+        now_ms: the clock of the worker.
+        counted: the plan by which workers count now; None: no worker runs, so no window has closed since.
+
+    Raises:
+        AccessError: a right is missing to read a public list. That is no reason to refuse them.
+        BrokerError: the broker refuses something.
+    """
+    posted, known = history.waiting[0], history.accepted
+    try:
+        plan = await asyncio.to_thread(plan_settings, [*known, posted], local)
+        lists, faults = await read_lists(plan, client)
+        measured = () if counted is None else counted.views.keys()
+        faults = faults or await asyncio.to_thread(never_in_time, plan, lists, measured)
+        if known:
+            faults += fixed_faults(plan_of(known[-1], local), plan)
+        if counted is not None:
+            faults += _change_faults(posted, counted, plan, now_ms)
+    except ConfigError as error:
+        faults = list(error.faults)
+    reason = "; ".join(" ".join(str(fault).split()) for fault in faults)
+    latest_ms = None if counted is None else _latest_ms(posted, counted)
+    return Verdict(posted.number, now_ms, reason, None if reason else latest_ms)
+
+
+def _change_faults(posted: Posted, counted: Plan, plan: Plan, now_ms: int) -> Iterator[Fault]:
+    """Yield the reasons why workers that run cannot go on with other settings."""
+    if sources_of(plan).keys() != sources_of(counted).keys():
+        yield Fault("sources", "workers that run read other sources; stop them, and apply the settings again")
+    latest_ms = _latest_ms(posted, counted)
+    if latest_ms is not None and now_ms > latest_ms:
+        yield Fault("", f"a view would change in less than {LEAST_LEAD_MS // 1000} s; apply them again, to begin later")
+
+
+def _latest_ms(posted: Posted, counted: Plan) -> int | None:
+    """Return the latest time at which settings can be accepted, None if that does not matter."""
+    by_the_wall = {view.view for view in counted.newest.values() if view.window.clock == "wall"}
+    changes = [*posted.begins.items(), *posted.ends.items()]
+    return min((at_ms - LEAST_LEAD_MS for view, at_ms in changes if view in by_the_wall), default=None)
+
+
 RETRY_SECONDS = 10.0
-"""Between two attempts to take up settings that could not be taken up."""
+"""Between two attempts to do what a missing right prevents."""
 
 
 class Adoption:
-    """The settings that one worker goes by, and the way to newer ones."""
+    """The settings that one worker goes by, and the way to newer ones.
+
+    Attributes:
+        problem: what a missing right prevents, in words; empty if nothing.
+    """
 
     def __init__(
         self,
@@ -196,7 +249,8 @@ class Adoption:
         key_id: str,
         outage: Outage,
         take: Callable[[Settled], None],
-        hold: Callable[[Mapping[str, int]], None],
+        clock: Clock,
+        is_judge: Callable[[], bool],
     ) -> None:
         """Set up the adoption; nothing is read yet.
 
@@ -206,18 +260,18 @@ class Adoption:
             key_id: what the application is known by, `KeyRing.application`.
             outage: waits for a broker that does not answer.
             take: goes on with what is settled anew; it awaits nothing.
-            hold: closes no window of some views from a start on, until something is settled anew; it awaits nothing.
+            clock: of the worker.
+            is_judge: whether the worker owns the control partition now.
         """
         self._settled = settled
         self._client = client
         self._key_id = key_id
         self._outage = outage
         self._take = take
-        self._hold = hold
-        self._tried: tuple[int, float] = (0, 0.0)
-        """The number of the settings that were tried last, and when."""
-        self.refusal = ""
-        """Why the newest settings cannot be taken up; nothing if they are in effect here."""
+        self._clock = clock
+        self._is_judge = is_judge
+        self._tried_at = 0.0
+        self.problem = ""
         self._log = SettingsLog(settled.plan, client)
         self._lock = asyncio.Lock()
 
@@ -231,70 +285,110 @@ class Adoption:
         """Where settings stand."""
         return self._log.place
 
-    async def catch_up(self, end: int | None = None) -> bool:
-        """Go by all settings that stand in the control topic now.
+    async def catch_up(self, end: int | None = None) -> None:
+        """Go by all settings that were accepted by now; the judge gives its verdict on those that wait for one.
 
         Args:
-            end: where that ends, if it is known.
-
-        Returns:
-            Whether there are some that cannot be taken up now (`refusal`).
+            end: where the control topic ends, if it is known.
 
         Raises:
+            ConfigError: this worker cannot plan them: it has to end.
             StateError: they count other sources: it has to be started again.
             BrokerError: the control topic cannot be read.
         """
         async with self._lock:
-            await self._outage.patiently(lambda: self._log.read(end))
-            known = self._log.known
-            if len(known) <= self.plan.settings:
-                return False
-            number, at = self._tried
-            if self.refusal and number == len(known) and time.monotonic() - at < RETRY_SECONDS:
-                return True
+            is_news = await self._outage.patiently(lambda: self._log.read(end))
+            if self.problem and not is_news and time.monotonic() - self._tried_at < RETRY_SECONDS:
+                return
+            problem = ""
             try:
-                await self._adopt(await asyncio.to_thread(plan_holding, known, self.plan))
-            except (AccessError, BrokerError, ConfigError) as error:
-                self._refuse(known, " ".join(str(error).split()))
-            else:
-                self.refusal = ""
-            self._tried = len(known), time.monotonic()
-            return bool(self.refusal)
+                while self._log.history.waiting and self._is_judge():
+                    await self._outage.patiently(self._judge)
+            except (AccessError, BrokerError, StateError) as error:
+                problem = f"settings {self._log.history.waiting[0].number} cannot be looked at: {error}"
+            accepted = self._log.history.accepted
+            if accepted and accepted[-1].number > self.plan.settings:
+                await self._adopt(accepted)
+            elif self._settled.missing:
+                await self._create_topics()
+            self._note(problem or _lacking_words(self._settled))
 
-    def _refuse(self, known: Sequence[Posted], why: str) -> None:
-        """Stay with the settings that there are: no window is closed that newer ones are about."""
-        held: dict[str, int] = {}
-        for posted in known[self.plan.settings :]:
-            for view, at_ms in [*posted.begins.items(), *posted.ends.items()]:
-                held[view] = min(at_ms, held.get(view, at_ms))
-        self._hold(held)
-        if (len(known), why) != (self._tried[0], self.refusal):
-            log.warning(
-                "settings %d cannot be taken up: %s. The worker goes on with settings %d, holds back windows that the "
-                "newer ones are about, and tries again every %.0f s",
-                len(known),
-                why,
-                self.plan.settings,
-                RETRY_SECONDS,
-            )
-        self.refusal = why
+    def _note(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.warning("%s; the worker tries again every %.0f s", problem, RETRY_SECONDS)
+        self.problem = problem
+        self._tried_at = time.monotonic()
 
-    async def _adopt(self, plan: Plan) -> None:
-        former = self._settled
+    async def _judge(self) -> None:
+        verdict = await judge(self._log.history, self.plan, self._client, self._clock(), self.plan)
+        if self._clock.bound_ms is None:  # its clock is not the broker's
+            verdict = msgspec.structs.replace(verdict, latest_ms=None)
+        await self._log.judge(verdict)
+        if self._log.history.state(verdict.number) == "refused":
+            reason = self._log.history.reason(verdict.number)
+            log.warning("settings %d are refused, and settings %d hold: %s", verdict.number, self.plan.settings, reason)
+
+    async def _adopt(self, accepted: Sequence[Posted]) -> None:
+        former, number = self._settled, accepted[-1].number
+        try:
+            plan = await asyncio.to_thread(plan_settings, accepted, self.plan)
+        except ConfigError as error:
+            words = f"they were accepted, and this worker cannot plan them, so it ends: {error}"
+            raise ConfigError(words, f"settings {number}") from None
         if sources_of(plan).keys() != sources_of(former.plan).keys():
             raise StateError(
                 f"settings {plan.settings} count other sources than this worker reads, which it chose when it started: "
                 "it ends here, and reads them when it is started again"
             )
-        lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
-        faults = faults or await asyncio.to_thread(never_in_time, plan, lists, former.plan.views.keys())
-        if faults:
-            raise ConfigError(faults)
-        claim = await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id))
+        lists, claim = await self._read_and_create(plan)
         former.lists.join(lists)
-        self._settled = Settled(plan, former.lists, claim.topics, former.uncounted)
+        self._settled = replace(former, plan=plan, topics=claim.topics, lacking=_lacking(plan, claim))
         self._take(self._settled)
         log.info("settings %d hold now: %s", plan.settings, _in_words(former.plan, plan))
+
+    async def _create_topics(self) -> None:
+        """Create the topics that could not be created before."""
+        claim = await self._create(self.plan)
+        lacking = _lacking(self.plan, claim)
+        if lacking != self._settled.lacking:
+            self._settled = replace(self._settled, topics=claim.topics, lacking=lacking)
+            self._take(self._settled)
+
+    async def _create(self, plan: Plan) -> Claim:
+        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, may_lack=True))
+
+    async def _read_and_create(self, plan: Plan) -> tuple[Lists, Claim]:
+        """Return what a plan in effect needs. The worker can go on by no other plan, so it waits for missing rights.
+
+        Raises:
+            ConfigError: a public list cannot be used any more, or topics belong to another application.
+        """
+        while True:
+            try:
+                lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
+                if faults:
+                    raise ConfigError(faults)
+                return lists, await self._create(plan)
+            except (AccessError, BrokerError) as error:
+                self._note(f"settings {plan.settings} are in effect, and wait: {error}")
+                await asyncio.sleep(RETRY_SECONDS)
+
+
+def _lacking(plan: Plan, claim: Claim) -> tuple[str, ...]:
+    """Return the release topics of a plan that are not there."""
+    release = Topics.of(plan).release
+    public = dict.fromkeys(release(view.view, audience) for view in plan.views.values() for audience in view.readers)
+    return tuple(topic for topic in public if topic not in claim.topics)
+
+
+def _lacking_words(settled: Settled) -> str:
+    """Return what is late since topics are missing, in words; empty if none is."""
+    if not settled.missing:
+        return ""
+    return (
+        f"this account cannot create {', '.join(settled.missing)}, so records for these topics, and those that leave "
+        "with them, are late; give it the rights that `stream-dp acl FILE --worker PRINCIPAL` lists"
+    )
 
 
 def _in_words(former: Plan, plan: Plan) -> str:

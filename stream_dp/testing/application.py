@@ -166,7 +166,7 @@ class Application:
         await write_grant(self.plan, self.client, Grant.model_validate({"audience": audience, "level": level, **scope}))
 
     async def apply(self, plan: Plan, begins: Mapping[str, int], ends: Mapping[str, int] = NONE) -> None:
-        """Post the settings of a plan to the control topic; workers go by them.
+        """Post the settings of a plan to the control topic; a worker accepts them, and all go by them.
 
         Args:
             plan: of a changed file.
@@ -176,8 +176,9 @@ class Application:
         Raises:
             StateError: others were posted at the same time.
         """
-        known = await read_history(self.plan, self.client)
-        if not await post(self.plan, self.client, next_record(known, plan, begins, ends, wall_clock_ms())):
+        number = (await read_history(self.plan, self.client)).next_number
+        posted = next_record((), plan, begins, ends, wall_clock_ms(), number=number)
+        if not await post(self.plan, self.client, posted):
             raise StateError("other settings were posted at the same time")
 
     async def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from datetime import UTC, tzinfo
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -23,6 +24,7 @@ from stream_dp.windows.events import (
     names_of,
     path_of,
 )
+from stream_dp.windows.local_times import local_ms, read_zone
 
 HEADER_BYTES = 5
 """In front of a value: a zero, and the number of its schema in a registry."""
@@ -88,7 +90,7 @@ class ValueReader:
         self._time: Names = ()
         if form.time is not None:
             self._time = names_of(form.time)
-            self._in_ms = _in_ms(form.unit, _logical(found[form.time]))
+            self._in_ms = _in_ms(form.unit, _logical(found[form.time]), read_zone(form.zone))
 
     def __call__(self, value: bytes) -> Mapping[str, Any]:
         """See `events.Read`."""
@@ -269,16 +271,24 @@ def _logical(kinds: Iterable[Any]) -> str:
     return next(iter(found), "")
 
 
-def _in_ms(unit: TimeUnit, logical: str) -> Callable[[Any], int | None]:
-    """Return the reader of a time: as its schema says, else in the source's unit; None if the type is wrong."""
+def _in_ms(unit: TimeUnit, logical: str, zone: tzinfo) -> Callable[[Any], int | None]:
+    """Return the reader of a time: as its schema says, else in the source's unit; None if the type is wrong.
+
+    Args:
+        unit: of the source.
+        logical: logical type of the schema; a local timestamp has no offset, as a text may have none.
+        zone: of times without an offset.
+    """
     per_ms = _INSTANTS.get(logical)
+    is_local = logical.startswith("local-") and zone is not UTC
 
     def read(value: Any) -> int | None:  # noqa: ANN401
         if value.__class__ is int and per_ms is not None:
-            return int(value // per_ms)
+            time_ms = int(value // per_ms)
+            return local_ms(time_ms, zone) if is_local else time_ms
         if isinstance(value, str) and unit == "iso":
             try:
-                return iso_ms(value)
+                return iso_ms(value, zone)
             except RefusedError:
                 return None
         if logical or unit == "iso" or value.__class__ is not int:

@@ -160,8 +160,6 @@ class PartitionCounter:
         self._views = [ViewState(view, ViewMark.new(view, view.first_ms, 0)) for view in views]
         self._plausible = plausible_times(views)
         self._marker = Marker(views={state.view.name: state.mark for state in self._views})
-        self.held: Mapping[str, int] = {}
-        """By view, the start of the first window that is not closed: settings that are not taken up are about it."""
         self._choose()
         self._group()
 
@@ -192,7 +190,7 @@ class PartitionCounter:
         """True if the next chunk may need a window or users on disk, add to a large window, or let views part."""
         if any(state.view.participation is not None or state.view.groups_users for state in self._counting):
             return True
-        if any(self.held or not all(state.is_oldest for state in group) for _, group in self._groups if len(group) > 1):
+        if any(not all(state.is_oldest for state in group) for _, group in self._groups if len(group) > 1):
             return True
         windows = (window for _, group in self._groups for window in group[0].windows.values())
         large = min(LARGE_BYTES, self._memory.most_bytes // 2)
@@ -476,7 +474,6 @@ class PartitionCounter:
     def _move(self, state: ViewState, wall_ms: int) -> None:
         """Close what the clock has passed. What a tick closes is closed as of the tick, however long counting took."""
         until, mark = state.view.closed_before(state.mark.clock_ms), state.mark
-        until = min(until, self.held.get(state.view.view, until))
         if until > mark.closed_until_ms:
             mark.closed_until_ms, mark.closed_ms = until, wall_ms
 

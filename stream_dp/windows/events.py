@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, tzinfo
 from itertools import chain, combinations, repeat
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
-from stream_dp.windows.durations import EPOCH, MILLISECOND
+from stream_dp.windows.local_times import DEFAULT_ZONE, read_zone, text_ms
 from stream_dp.windows.plausible_times import BAD_WATERMARK
 from stream_dp.windows.records import Records
 
@@ -22,6 +22,10 @@ Names = tuple[str, ...]
 ABSENT = object()
 """Stands for a field that is not there."""
 _STEP = re.compile(r'\.(?P<plain>[\w-]+)|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]')
+_UNREADABLE = re.compile(r'["\\\x00-\x1f]')
+"""Characters that msgspec cannot have in the name of a field that it decodes (`msgspec.defstruct`)."""
+MAX_DEPTH = 64
+"""Names in a path: the decoder is built, and decodes, one object in another."""
 _FORM = (
     'a path is $ and one .name or ["any text"] after another, as $.page.id or $["page"]["the id"]; of a list there is '
     "no single element to name"
@@ -32,10 +36,21 @@ def names_of(field: str) -> Names:
     """The names that a field of the configuration stands for: a path begins with `$`, anything else is one name.
 
     Raises:
-        ValueError: it begins like a path and is none.
+        ValueError: it begins like a path and is none, or no event can be read by it.
     """
-    if not field.startswith("$"):
-        return (field,)
+    names = _steps(field) if field.startswith("$") else [field]
+    for name in names:
+        if _UNREADABLE.search(name):
+            raise ValueError(
+                f"the name {name!r} has a quotation mark, a backslash or a control character, and no field of such a "
+                "name is read; rename the field"
+            )
+    if len(names) > MAX_DEPTH:
+        raise ValueError(f"the path has {len(names)} names; it may have {MAX_DEPTH}")
+    return tuple(names)
+
+
+def _steps(field: str) -> list[str]:
     names: list[str] = []
     at = 1
     while at < len(field):
@@ -46,7 +61,7 @@ def names_of(field: str) -> Names:
         at = step.end()
     if not names:
         raise ValueError(_FORM)
-    return tuple(names)
+    return names
 
 
 def _unquoted(text: str) -> str:
@@ -97,8 +112,11 @@ def clash(fields: Iterable[tuple[str, bool]]) -> tuple[str, str] | None:
     return None
 
 
-TOO_LARGE_HEADER = "stream-dp-batch-too-large"
-"""Of what stands in for a record whose batch was not unpacked."""
+UNREADABLE_HEADER = "stream-dp-unreadable"
+"""The only header of a record that stands in for one that the Kafka client cannot read; its value is the reason."""
+UNREADABLE_REASONS = frozenset(
+    {"record_too_large", "bad_header", "damaged_record", "damaged_batch", "unsupported_format"}
+)
 WATERMARK_HEADER = "stream-dp-watermark"
 """A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
 
@@ -154,6 +172,8 @@ class EventFormat:
     """Those of the item fields that are lists of items."""
     key: str | None = None
     """The field of the user where records are not keyed by user (`KeyReader`), else None."""
+    zone: str = DEFAULT_ZONE
+    """The time zone of times without an offset from UTC."""
 
     @property
     def fields(self) -> set[str]:
@@ -421,10 +441,21 @@ def _event(read: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
         raise RefusedError("missing_field" if missing else "wrong_type") from None
 
 
+def unreadable_reason(record: Record) -> str | None:
+    """Return why the Kafka client could not read a record; None for one that it read."""
+    if record.key is not None or record.value is not None or not record.headers:
+        return None
+    name, reason = record.headers[0]
+    if name != UNREADABLE_HEADER or reason is None:
+        return None
+    text = reason.decode(errors="replace")
+    return text if text in UNREADABLE_REASONS else None
+
+
 def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:
     headers: Mapping[str, bytes] = dict(record.headers or ())
-    if TOO_LARGE_HEADER in headers:
-        out.refused.append((record.offset, "batch_too_large"))
+    if (unreadable := unreadable_reason(record)) is not None:
+        out.refused.append((record.offset, unreadable))
     elif not record.value and WATERMARK_HEADER in headers:
         try:
             out.watermarks.append((record.offset, int(headers[WATERMARK_HEADER])))
@@ -480,12 +511,15 @@ def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[li
         return _record_times
     get, iso = attrgetter(places[names_of(form.time)]), form.unit == "iso"
     factor = 1000 if form.unit == "s" else 1
+    zone = read_zone(form.zone)
 
     def read(events: list[Any], _timestamps: list[int]) -> list[int]:
         values = list(map(get, events))
         if set(map(type, values)) != {str if iso else int}:
             raise RefusedError("wrong_type")
-        return list(map(iso_ms, values)) if iso else values if factor == 1 else [value * factor for value in values]
+        if iso:
+            return list(map(iso_ms, values, repeat(zone)))
+        return values if factor == 1 else [value * factor for value in values]
 
     return read
 
@@ -497,16 +531,13 @@ def _record_times(_events: list[Any], timestamps: list[int]) -> list[int]:
     return timestamps
 
 
-def iso_ms(value: str) -> int:
-    """The time of an RFC 3339 text, in ms; without an offset it is in UTC.
+def iso_ms(value: str, zone: tzinfo = UTC) -> int:
+    """Return the time of an ISO 8601 text in ms; without an offset from UTC it is in a zone.
 
     Raises:
-        RefusedError: it is none.
+        RefusedError: it is no such text.
     """
     try:
-        time = datetime.fromisoformat(value)
+        return text_ms(value, zone)
     except ValueError:
         raise RefusedError("wrong_type") from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return (time - EPOCH) // MILLISECOND

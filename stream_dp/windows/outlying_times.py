@@ -38,7 +38,7 @@ def longest_gap_ms(shapes: Iterable[Shape]) -> int:
     Args:
         shapes: of the windows of the views that count the events.
     """
-    windows = [GAP_WINDOWS * shape.longest.length_ms for shape in shapes]
+    windows = [GAP_WINDOWS * shape.longest_ms for shape in shapes]
     return max([MIN_GAP_MS, *windows])
 
 

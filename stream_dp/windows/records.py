@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from operator import attrgetter
 from typing import Any, Self, overload
 
 import msgspec
 
+_timestamp_of = attrgetter("timestamp")
 Headers = Sequence[tuple[str, bytes]]
 
 
@@ -39,15 +41,22 @@ class Records(Sequence[OneRecord]):
     _size_bytes: int | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, records: Sequence[Any]) -> Self:
-        """Return records (`events.Record`) in columns, themselves if they are."""
+    def of(cls, records: Sequence[Any], offsets: list[int] | None = None) -> Self:
+        """Return records (`events.Record`) in columns, themselves if they are.
+
+        Args:
+            records: the records.
+            offsets: their offsets, if they are known.
+        """
         if isinstance(records, cls):
             return records
         keys, values = [record.key for record in records], [record.value for record in records]
         headers: dict[int, Headers] = {}
         if not (all(keys) and all(values)):
             headers = {record.offset: record.headers for record in records if record.headers}
-        offsets, timestamps = [record.offset for record in records], [record.timestamp for record in records]
+        if offsets is None:
+            offsets = [record.offset for record in records]
+        timestamps = list(map(_timestamp_of, records))
         return cls(offsets, timestamps, keys, values, headers)
 
     @property

@@ -85,7 +85,7 @@ class CountedView:
     max_ahead_ms: int
     """An event later by more than this than the tick behind it is refused."""
     idle_ms: int
-    """After this long without a watermark, an event clock goes on with the wall clock."""
+    """After this long without a watermark, an event clock advances as fast as the wall clock."""
     items_per_user: int
     """Most distinct items one user can add to a window; each counts once."""
     buckets: int

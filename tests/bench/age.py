@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.operations.budgets import read_ledgers
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Event
 from stream_dp.testing.application import plan_from
@@ -188,7 +188,7 @@ class Old:
             changed = plan_from(text.replace("items_per_user: 1", f"items_per_user: {2 + number % 2}"), folder)
             first = self._fleet.start_ms + (self.windows + 1 + number * WINDOWS_OF_AN_EDITION) * SECOND
             await app.apply(changed, {self._view: first})
-        self.editions += len(await read_history(app.plan, app.client)) - 1
+        self.editions += len(await read_accepted(app.plan, app.client)) - 1
         await self.start()
         await self.release(editions * WINDOWS_OF_AN_EDITION)
 

@@ -31,14 +31,13 @@ from stream_dp.exact.bits import system_entropy
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.outboxes import Outboxes
-from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.factory import Factory, Settled
 from stream_dp.runtime.faust.delivery import next_effects
 from stream_dp.runtime.kafka.client import connect
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.kafka.transactions import KafkaWriter, Row
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.storage import Database, open_database
 from stream_dp.testing.application import plan_from
 from stream_dp.windows.effects import Commit, Erase, Leave, Message, Publish, Send, Step

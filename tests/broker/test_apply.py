@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.control.editions import first_record
+from stream_dp.control.editions import Verdict, first_record
 from stream_dp.errors import BrokerError
 from stream_dp.runtime.faust.membership import EMPTY
-from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, read_history
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import application
 from stream_dp.windows.durations import format_time
@@ -38,7 +38,7 @@ async def test_settings_are_applied_tuned_told_and_taken_back_on_a_cluster(
         plan, file = app.plan, tmp_path / "application.yaml"
         (view,) = plan.views
         await app.client.create(Topics.of(plan).all(plan))
-        assert await post(plan, app.client, first_record(plan, time.time_ns() // 1_000_000))
+        assert await post_accepted(plan, app.client, first_record(plan, time.time_ns() // 1_000_000))
 
         async def described() -> bool:
             """A cluster without groups makes a topic for them, once."""
@@ -57,14 +57,16 @@ async def test_settings_are_applied_tuned_told_and_taken_back_on_a_cluster(
         fewer = tmp_path / "fewer.yaml"
         fewer.write_text(visits(WALL, ("items_per_user: 2", "items_per_user: 1")))
         said = await says("apply", fewer, "--yes", "--from", format_time(later), "--note", "fewer")
-        assert said.endswith("No worker runs. Workers use settings 2 when they start.\n")
+        assert said.endswith("No worker runs. Settings 2 wait until a worker starts and accepts them.\n")
         await says("tune", file, view, "retention=2d", "--yes", "--from", format_time(later + DAY))
         former = tmp_path / "former.yaml"
         former.write_text(await says("settings", file, "--show", "1"))
         await says("apply", former, "--yes", "--take-back", "--from", format_time(later + 2 * DAY))
         assert "No changes: settings 4" in await says("apply", file)
 
-        known = await read_history(plan, app.client)
+        for number in (2, 3, 4):
+            await SettingsLog(plan, app.client).judge(Verdict(number, later))
+        known = (await read_history(plan, app.client)).accepted
         assert [one.begins.get(view) for one in known][1:] == [later, later + DAY, later + 2 * DAY]
         bounds = [one.sections["views"][view] for one in known]
         assert [(one["items_per_user"], one["retention"]) for one in bounds] == [

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatch
-from aiokafka.record.memory_records import MemoryRecords
 
+from stream_dp.runtime.kafka.record_batches import Answer, Batch
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
 from stream_dp.testing import Application
 from tests.support.reading import Launch, readable
@@ -29,10 +29,10 @@ async def codecs(app: Application, topic: str, monkeypatch: pytest.MonkeyPatch) 
     found = set()
 
     def batches(data: bytes) -> Any:
-        raw = MemoryRecords(data)
-        while raw.has_next():
-            found.add(raw.next_batch().compression_type)
-        return MemoryRecords(data)
+        raw = Answer(data)
+        while isinstance(batch := raw.next_entry(), Batch):
+            found.add(batch.codec)
+        return Answer(data)
 
     with monkeypatch.context() as patched:
         patched.setattr(fetcher, "MemoryRecords", batches)

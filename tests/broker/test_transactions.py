@@ -265,4 +265,4 @@ async def test_settings_are_read_when_committed(kafka: str, tmp_path: Path, visi
         await producer.commit()
         await decided(app.client, settings.place)
         assert await settings.read()
-        assert settings.known == [posted]
+        assert settings.history.posted == [posted]

@@ -20,7 +20,7 @@ from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, 
 from stream_dp.releases.accounts import Booking
 from stream_dp.releases.publication import audience_charge, entry_record
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import post, write_grant
+from stream_dp.runtime.kafka.control_topic import post_accepted, write_grant
 from stream_dp.windows.durations import parse_time
 from tests.support.views import balance
 
@@ -160,10 +160,12 @@ def fill(log: MemoryLog, plan: Plan) -> None:
         log.create(topic, 1)
     client, posted_ms = MemoryClient(log), now_ms() - 600_000
     first = first_record(plan, posted_ms)
-    assert run(post(plan, client, first))
+    assert run(post_accepted(plan, client, first))
     after = tuned(plan, "busiest", ["selection.epsilon=1/16"])
     begins = {"busiest": BEGIN + 12 * WEEK}
-    assert run(post(plan, client, next_record([first], after, begins, {}, posted_ms + 1000, f"choice {HOSTILE}")))
+    assert run(
+        post_accepted(plan, client, next_record([first], after, begins, {}, posted_ms + 1000, f"choice {HOSTILE}"))
+    )
     run(write_grant(plan, client, Grant(audience="partner", level="detailed", windows="future")))
     later = Grant(audience="public", level="standard", views=("airlines",), at="2100-01-01T00:00:00Z")
     run(write_grant(plan, client, later))

@@ -15,7 +15,7 @@ from stream_dp.gateway.tokens import revoke_token
 from stream_dp.gateway.web import STATIC
 from stream_dp.operations.settings import tuned
 from stream_dp.runtime.embedded import MemoryClient
-from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.control_topic import post_accepted, read_accepted
 from tests.browser import air, checks
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.served_console import Served, served
@@ -80,11 +80,11 @@ def until(page: Page, holds: Callable[[], bool]) -> None:
 def others_post(console: Served, note: str = "theirs") -> None:
     """Somebody else changes a setting."""
     client = MemoryClient(console.log)
-    known = air.run(read_history(console.plan, client))
+    known = air.run(read_accepted(console.plan, client))
     wanted = tuned(console.plan, "airlines", ["items_per_user=2"])
     begins = dict.fromkeys(("airlines", "busiest"), air.NOW + 10 * air.WEEK)  # they share the budget
     record = next_record(known, wanted, begins, {}, air.now_ms(), note)
-    assert air.run(post(console.plan, client, record))
+    assert air.run(post_accepted(console.plan, client, record))
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_error_and_price_move_with_sliders_and_a_plan_is_agreed_to(visit: Open, 
     page.wait_for_selector("text=Not yet: air-one")
     air.say(console.log, air.report(settings=3))
     page.wait_for_selector("text=The worker uses settings 3.")
-    posted = air.run(read_history(console.plan, MemoryClient(console.log)))[2]
+    posted = air.run(read_accepted(console.plan, MemoryClient(console.log)))[2]
     assert posted.note == air.HOSTILE
     assert posted.sections["views"]["small-places"]["window"]["size"] == "14d"
     assert posted.sections["ladders"]["totals"][1]["epsilon"] == "3/10"
@@ -209,7 +209,7 @@ def test_other_settings_that_came_first_are_shown_and_nothing_is_changed(visit: 
     page.wait_for_selector("#refused:not(:empty)")
     assert "Nothing was changed: settings 3 (theirs) were posted first." in text(page, "#refused")
     assert "views.airlines.items_per_user 1 → 2" in text(page, "#refused")
-    assert len(air.run(read_history(console.plan, MemoryClient(console.log)))) == 3
+    assert len(air.run(read_accepted(console.plan, MemoryClient(console.log)))) == 3
     page.keyboard.press("Escape")
     page.wait_for_selector("#tune-items_per_user-exact[value='2']")
     assert page.input_value(f'{STANDARD[:-2]}-exact"]') == moved

@@ -20,7 +20,7 @@ from stream_dp.errors import ConfigError, OutageError, StateError
 from stream_dp.operations.settings import Wish, draft, post_change
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Release
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Application, application, plan_from
 from tests.chaos.settings import UNLOCKS_AFTER_MINUTES, Settings
@@ -169,12 +169,12 @@ class World:
     async def begin(self) -> None:
         """Let a first worker post the settings, before it can meet records that are no events: it would not start."""
         self.crew.members[0].start()
-        while not await read_history(self.app.plan, self.app.client):
+        while not await read_accepted(self.app.plan, self.app.client):
             await asyncio.sleep(0.2)
 
     async def apply(self, ahead: int, **changed: bool) -> None:
         """Let other settings hold, for windows that begin so many minutes behind what was fed."""
-        while not await read_history(self.app.plan, self.app.client):  # the first worker posts those of its file
+        while not await read_accepted(self.app.plan, self.app.client):  # the first worker posts those of its file
             await asyncio.sleep(0.2)
         app, wanted = self.app, replace(self.settings, **changed)  # type: ignore[arg-type]
         folder = app.plan.key_file.parent / "settings"
@@ -183,7 +183,7 @@ class World:
         )
         at = self.stream.start + (self.stream.windows + ahead) * MINUTE
         begins = {name: at for name, view in plan.views.items() if former.views.get(name) != view}
-        known = len(await read_history(app.plan, app.client))
+        known = len(await read_accepted(app.plan, app.client))
         try:
             await app.apply(plan, begins, dict.fromkeys(former.views.keys() - plan.views.keys(), at))
         except OutageError:
@@ -197,7 +197,7 @@ class World:
         deadline = time.monotonic() + POSTED_WITHIN_S
         while time.monotonic() < deadline:
             with suppress(OutageError):
-                if len(await read_history(self.app.plan, self.app.client)) > known:
+                if len(await read_accepted(self.app.plan, self.app.client)) > known:
                     return True
             await asyncio.sleep(1)
         return False
@@ -206,7 +206,7 @@ class World:
         """Do what `apply` does with a file that has a view more, or has it no more."""
         app, wanted = self.app, replace(self.settings, late=not self.settings.late)
         folder = app.plan.key_file.parent / "settings"
-        if not await read_history(app.plan, app.client):
+        if not await read_accepted(app.plan, app.client):
             return  # no worker has posted those of its file yet
         after = plan_from(wanted.text(app.plan.name), folder, app.plan.broker.address)
         try:
@@ -217,7 +217,7 @@ class World:
                 self.faults.append(("unable", message))
             self.told["view not added or taken out: no worker said where it is"] += 1
             return
-        known = len(await read_history(app.plan, app.client))
+        known = len(await read_accepted(app.plan, app.client))
         try:
             await post_change(change)
         except OutageError:

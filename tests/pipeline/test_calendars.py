@@ -22,7 +22,7 @@ from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.testing import Application, Event, Watermark
 from stream_dp.windows.effects import Message
 from stream_dp.windows.shapes import calendars
-from stream_dp.windows.shapes.calendars import zone_rules
+from stream_dp.windows.time_zones import zone_rules
 from tests.kinds.cases import CASES, Case
 from tests.support.chosen import ordinarily
 from tests.support.oracle import expected_records

@@ -197,6 +197,7 @@ async def test_kafka_is_read_without_a_group_and_with_the_options_that_were_give
         "group_id": None,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
     }
 
 

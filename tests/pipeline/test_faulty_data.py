@@ -297,7 +297,7 @@ async def test_a_sample_is_bounded_in_records_bytes_and_time(app: Application, m
     monkeypatch.setattr(sampling, "SAMPLE_BYTES", 1000)
     cut = await sampling.read_sample(app.client, source)
     assert 0 < len(cut) < 20
-    assert cut.is_cut_short
+    assert cut.stopped_by == "size"
     monkeypatch.undo()
 
     async def silent(*_: Any, **__: Any) -> AsyncIterator[Any]:
@@ -307,7 +307,7 @@ async def test_a_sample_is_bounded_in_records_bytes_and_time(app: Application, m
     monkeypatch.setattr(app.client, "follow", silent)
     async with asyncio.timeout(WITHIN_SECONDS):
         nothing = await sampling.read_sample(app.client, source, within_s=0.1)
-    assert (len(nothing), nothing.is_cut_short) == (0, True)
+    assert (len(nothing), nothing.stopped_by) == (0, "time")
 
 
 async def test_a_topic_that_cannot_be_read_in_time_keeps_nobody_from_beginning(
@@ -317,7 +317,7 @@ async def test_a_topic_that_cannot_be_read_in_time_keeps_nobody_from_beginning(
     await app.publish(expected(app, "avro")[0])
 
     async def nothing(*_: object, **__: object) -> sampling.Sample:
-        return sampling.Sample({}, is_cut_short=True)
+        return sampling.Sample({}, "time")
 
     monkeypatch.setattr(survey_module, "read_sample", nothing)
     await begin(app)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from stream_dp.errors import ConfigError
-from stream_dp.operations.events_file import Columns, Events, open_table
+from stream_dp.operations.event_tables import open_table
+from stream_dp.operations.events_file import Columns, Events
 from stream_dp.operations.feed import FeedProgress, Watermarks, make_room, write
 from stream_dp.records.codec import encode
 from stream_dp.runtime.clock import wall_clock_ms

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stream_dp.accounting import Cost
-from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
-from stream_dp.errors import AccessError, Fault
+from stream_dp.control.editions import SettingsHistory, Verdict, next_record
+from stream_dp.errors import AccessError, ConfigError, Fault
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.embedded import MemoryClient
-from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.ownership import Claim, create_owned
-from stream_dp.runtime.kafka.topics import TopicSpec
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post, read_history
+from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import Event, Watermark
 from stream_dp.windows.effects import Message
@@ -96,28 +96,6 @@ async def test_settings_posted_while_no_worker_runs_hold_at_the_next_start_whate
     assert totals.total("events_refused", reason="changed") == 120, "two contributions of each user of minute 1"
 
 
-@pytest.mark.slow
-async def test_windows_that_were_released_before_anybody_knew_better_stay_and_the_one_that_was_open_is_lost(
-    changing: Make,
-) -> None:
-    made = await changing(WALL)
-    await made.app.start(clock_ms=made.clock)
-    script = await fed(made, 4)
-    await made.pass_to(3, 3)
-
-    await made.apply(1, ONE_ITEM)
-    await made.learned(2)
-    more = events(made, 3) + events(made, 4)
-    await made.app.publish(more)
-    await made.consumed(len(script) + len(more))
-    found = await made.pass_to(5, 5)
-
-    assert [record.edition for record in found["public"]] == [1, 1, 1, 2, 2]
-    refused = [record for records in found.values() for record in records if isinstance(record, Refusal)]
-    assert {(record.window.start_ms, record.reason) for record in refused} == {(made.at(3), "lost")}, "it was counted"
-    assert [record.window.start_ms for record in found["public"]] == [made.at(minute) for minute in range(5)]
-
-
 async def test_windows_that_some_partitions_closed_before_they_knew_are_refused_as_lost(changing: Make) -> None:
     """The clock of one partition was ahead: what it had read of these windows was bounded for the former definition."""
     made = await changing()
@@ -147,78 +125,183 @@ async def test_windows_that_some_partitions_closed_before_they_knew_are_refused_
 
 @dataclass
 class Account:
-    """That of the workers: whether it lacks the right to the topics of newer settings."""
+    """That of the workers: the part of the names of topics that it may not create."""
 
-    lacks: bool = False
+    lacks: str = ""
 
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> Account:
-    found = Account()
+    found, create = Account(), MemoryClient.create
 
-    async def create(plan: Plan, client: Client, key_id: str, **options: Any) -> Claim:
-        if found.lacks:
-            raise AccessError("does not let this account use topic new")
-        return await create_owned(plan, client, key_id, **options)
+    async def guarded(client: MemoryClient, topics: Iterable[TopicSpec]) -> None:
+        wanted = [*topics]
+        for topic in wanted:
+            if found.lacks and found.lacks in topic.name and not await client.describe([topic.name]):
+                raise AccessError(f"does not let this account create topic {topic.name}")
+        await create(client, wanted)
 
-    monkeypatch.setattr("stream_dp.runtime.settled.create_owned", create)
+    monkeypatch.setattr(MemoryClient, "create", guarded)
     monkeypatch.setattr("stream_dp.runtime.settled.RETRY_SECONDS", 0.0)
     return found
 
 
-async def refusing(made: Changing) -> Worker:
-    """The worker, once it has found that it cannot take the newest settings up."""
+async def settled(made: Changing, number: int, state: str) -> SettingsHistory:
+    """The history, once settings have a verdict."""
+
+    async def has_verdict() -> SettingsHistory | None:
+        history = await read_history(made.app.plan, made.app.client)
+        return None if history.state(number) == "waiting" else history
+
+    history = await made.app.eventually(has_verdict)
+    assert history.state(number) == state
+    return history
+
+
+async def late(made: Changing) -> Worker:
+    """The worker, once it has found that a right is missing."""
     worker = made.app.worker
     assert worker is not None
 
-    async def refuses() -> bool:
+    async def is_late() -> bool:
         assert worker.crash_reason() is None
-        return bool(worker.adoption.refusal)
+        return bool(worker.adoption.problem)
 
-    await made.app.eventually(refuses)
+    await made.app.eventually(is_late)
     return worker
 
 
-async def test_settings_that_cannot_be_taken_up_hold_back_the_windows_that_they_are_about_and_no_other(
-    changing: Make, account: Account, caplog: pytest.LogCaptureFixture
-) -> None:
+async def post_broken(made: Changing, minute: int) -> int:
+    """Post settings that no worker can plan, as another version might, and return their number."""
+    number = (await read_history(made.app.plan, made.app.client)).next_number
+    plan = made.plan()
+    views = {name: {**view, "item": '$["a\\"b"]'} for name, view in plan.raw["views"].items()}
+    posted = next_record((), plan, {made.view.name: made.at(minute)}, {}, 7, number=number)
+    broken = replace(posted, sections={**posted.sections, "views": views})
+    assert await post(made.app.plan, made.app.client, broken)
+    return number
+
+
+async def test_settings_that_cannot_be_planned_are_refused_and_the_former_ones_hold(changing: Make) -> None:
+    """A broken edition never begins and costs nothing; the former file and a repaired one follow."""
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
-    both = made.plan(SECOND)
-    (more,) = both.views.keys() - {made.view.name}
-    await made.app.apply(both, {more: made.at(1)})
-    await made.learned(2)
-    first, made.app.plan = made.app.plan, both
     script = await fed(made, 2)
-    await made.pass_to(1, 1)
 
-    account.lacks = True
-    await made.apply(3, SECOND, ("buckets: 4", "buckets: 3"))
-    worker = await refusing(made)
+    assert await post_broken(made, 1) == 2
+    history = await settled(made, 2, "refused")
+    assert "views.pages" not in history.reason(2)
+    assert f"settings 2: views.{made.view.name}.item: " in history.reason(2)
+    await made.pass_to(2, 2)
+
+    await made.apply(4, SHARPER)
+    await made.learned(3)
     later = [event for minute in (2, 3, 4) for event in events(made, minute)]
     await made.app.publish(later)
     script += later
     await made.consumed(len(script))
-    made.clock.now_ms = made.at(5) + 30_000
-    await made.app.wait_for_releases(more, 4)
-    found = await made.app.wait_for_releases(made.view.name, 3)
-    assert [len(records) for records in found.values()] == [3] * 3, "window 3 waits"
-    assert (worker.plan.settings, worker.adoption.refusal) == (2, "does not let this account use topic new")
-    said = "settings 3 cannot be taken up: does not let this account use topic new. The worker goes on with settings 2"
-    assert [message.startswith(said) for message in caplog.messages].count(True) == 1
+    found = await made.pass_to(5, 5)
+    assert [record.edition for record in found["public"]] == [1, 1, 1, 1, 2]
+    await made.assert_released(script, 5)
 
-    account.lacks = False
+
+@pytest.mark.parametrize("sections", [{}, {"views": {}}, {"views": 7}, {"views": {"a": None}}])
+async def test_damaged_settings_are_refused_and_can_be_replaced(changing: Make, sections: dict[str, Any]) -> None:
+    """Another version may have posted them, or somebody without stream-dp."""
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    posted = next_record((), made.plan(), {made.view.name: made.at(3)}, {}, 7, number=2)
+    assert await post(made.app.plan, made.app.client, replace(posted, sections=sections))
+    await settled(made, 2, "refused")
+    await made.apply(4, SHARPER)
     await made.learned(3)
-    made.clock.now_ms += 1000
-    found = await made.app.wait_for_releases(made.view.name, 5)
-    assert [record.edition for record in found["public"]] == [1, 1, 1, 2, 2]
-    assert worker.adoption.refusal == ""
-    made.app.plan = first
-    assert told(found) == told(made.expected(script, 5))
 
 
-async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_not_taken_up(
-    changing: Make, account: Account, monkeypatch: pytest.MonkeyPatch
+async def test_refused_settings_are_never_in_effect_for_a_worker_that_was_down(changing: Make) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    script = await fed(made, 2)
+    await made.app.stop()
+    assert await post_broken(made, 1) == 2
+    await made.apply(2, SHARPER)
+
+    worker = await made.app.start(clock_ms=made.clock)
+    assert worker.plan.settings == 3
+    history = await read_history(made.app.plan, made.app.client)
+    assert [history.state(number) for number in (1, 2, 3)] == ["accepted", "refused", "accepted"]
+    later = events(made, 2)
+    await made.app.publish(later)
+    await made.consumed(len(later))
+    found = await made.pass_to(3, 3)
+    assert [record.edition for record in found["public"]] == [1, 1, 2]
+    await made.assert_released(script + later, 3)
+
+
+async def test_killed_between_the_post_and_the_verdict_another_worker_gives_it(
+    changing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await changing(WALL)
+    writing = SettingsLog.judge
+
+    async def killed(log: SettingsLog, verdict: Verdict) -> None:
+        raise OSError("killed")
+
+    monkeypatch.setattr(SettingsLog, "judge", killed)
+    with pytest.raises(OSError, match="killed"):
+        await made.app.start(clock_ms=made.clock)
+    history = await read_history(made.app.plan, made.app.client)
+    assert [one.number for one in history.waiting] == [1]
+
+    monkeypatch.setattr(SettingsLog, "judge", writing)
+    worker = await made.app.start(clock_ms=made.clock)
+    assert worker.plan.settings == 1
+    monkeypatch.setattr(SettingsLog, "judge", killed)
+    await made.apply(3, SHARPER)
+
+    async def crashed() -> bool:
+        return worker.crash_reason() is not None
+
+    made.app.worker = None
+    await made.app.eventually(crashed)
+    monkeypatch.setattr(SettingsLog, "judge", writing)
+    await made.app.stop()
+    worker = await made.app.start(clock_ms=made.clock)
+    assert worker.plan.settings == 2
+
+
+async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has an old version of a list file, or of stream-dp: another worker has accepted them."""
+    made = await changing(WALL)
+    worker = await made.app.start(clock_ms=made.clock)
+    monkeypatch.setattr(Worker, "_is_judge", lambda _: False)
+    number = await post_broken(made, 3)
+    await SettingsLog(made.app.plan, made.app.client).judge(Verdict(number, 7))
+
+    async def crashed() -> BaseException | None:
+        return worker.crash_reason()
+
+    made.app.worker = None
+    reason = await made.app.eventually(crashed)
+    assert isinstance(reason, ConfigError)
+    assert str(reason).startswith("settings 2: they were accepted, and this worker cannot plan them, so it ends: ")
+    await made.app.stop()
+    with pytest.raises(ConfigError, match=r"^settings 2: views\."):
+        await made.app.start(clock_ms=made.clock)
+
+
+async def test_change_that_would_begin_too_soon_is_refused(changing: Make) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    made.clock.now_ms = made.at(2) - 9_000
+    await made.apply(2, SHARPER)
+    history = await settled(made, 2, "refused")
+    assert history.reason(2) == "a view would change in less than 10 s; apply them again, to begin later"
+    await made.apply(3, SHARPER)
+    await made.learned(3)
+
+
+async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_refused(
+    changing: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
@@ -227,43 +310,12 @@ async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_n
         "stream_dp.runtime.settled.never_in_time", lambda plan, lists, known: slow if plan.settings > 1 else []
     )
     await made.apply(2, SHARPER)
-    worker = await refusing(made)
-    assert (worker.plan.settings, worker.adoption.refusal) == (1, "views.pages: a window takes 5 s to compute")
-    slow.clear()
-    await made.learned(2)
+    history = await settled(made, 2, "refused")
+    assert history.reason(2) == "views.pages: a window takes 5 s to compute"
 
 
-async def test_a_partition_that_changes_hands_waits_until_its_worker_takes_the_settings_up(
-    changing: Make, account: Account
-) -> None:
-    """Its former worker may have taken them up, and counted by them."""
-    made = await changing(WALL)
-    await made.app.start(clock_ms=made.clock)
-    script = await fed(made, 2)
-    await made.pass_to(1, 1)
-    account.lacks = True
-    await made.apply(3, SHARPER)
-    worker = await refusing(made)
-
-    worker.host.forget()  # as in a rebalance
-    later = [event for minute in (2, 3, 4) for event in events(made, minute)]
-    await made.app.publish(later)
-    script += later
-    made.clock.now_ms = made.at(5) + 30_000
-
-    async def waits() -> bool:
-        return worker.words().startswith("settings that it cannot take up, to load 3 partitions: ")
-
-    await made.app.eventually(waits)
-    assert len((await made.app.releases(made.view.name))["public"]) == 1
-    account.lacks = False
-    found = await made.app.wait_for_releases(made.view.name, 5)
-    assert [record.edition for record in found["public"]] == [1, 1, 1, 2, 2]
-    await made.assert_released(script, 5)
-
-
-async def test_settings_that_cannot_be_taken_up_are_taken_back_without_what_they_needed(
-    changing: Make, monkeypatch: pytest.MonkeyPatch
+async def test_missing_right_to_a_topic_makes_its_records_late_and_nothing_else(
+    changing: Make, account: Account, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
@@ -271,18 +323,76 @@ async def test_settings_that_cannot_be_taken_up_are_taken_back_without_what_they
     both = made.plan(SECOND)
     (more,) = both.views.keys() - {made.view.name}
 
-    create = MemoryClient.create
-
-    async def lacking(client: MemoryClient, topics: Iterable[TopicSpec]) -> None:
-        wanted = [*topics]
-        if any(more in topic.name for topic in wanted):
-            raise AccessError("does not let this account use topic new")
-        await create(client, wanted)
-
-    monkeypatch.setattr(MemoryClient, "create", lacking)
-    monkeypatch.setattr("stream_dp.runtime.settled.RETRY_SECONDS", 0.0)
+    account.lacks = more
     await made.app.apply(both, {more: made.at(1)})
-    await refusing(made)
+    await settled(made, 2, "accepted")
+    worker = await late(made)
+    assert worker.plan.settings == 2
+    await made.pass_to(2, 2)
+
+    worker.host.forget()  # as in a rebalance
+    later = events(made, 2)
+    await made.app.publish(later)
+    await made.consumed(len(script) + len(later))
+    await made.pass_to(3, 3)
+    await made.app.stop()
+    await made.app.start(clock_ms=made.clock)
+    assert [message.count("cannot create") for message in caplog.messages].count(1) >= 1
+
+    account.lacks = ""
+    first, made.app.plan = made.app.plan, both
+    found = await made.app.wait_for_releases(more, 2)
+    assert [made.minute(record.window.start_ms) for record in found["public"]] == [1, 2]
+    made.app.plan = first
+    found = await made.app.releases(made.view.name)
+    assert [record.type for record in found["public"]] == ["release"] * 3
+
+
+async def test_audience_whose_topic_is_missing_holds_up_no_earlier_window(changing: Make, account: Account) -> None:
+    """Records of one window leave together, so from the change on the others wait with it."""
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    script = [event for minute in range(4) for event in events(made, minute)]
+    await made.app.publish(script)
+    await made.consumed(len(script))
+
+    account.lacks = ".board"
+    board = ("audiences: {", "audiences: {board: detailed, ")
+    await made.apply(3, board)
+    await late(made)
+    await made.pass_to(3, 3)
+    made.clock.now_ms = made.at(4) + 30_000
+    assert made.app.worker is not None
+    worker = made.app.worker
+
+    async def is_sealed() -> bool:
+        return worker.totals().total("windows_released", view=made.view.name) == 4
+
+    await made.app.eventually(is_sealed)
+    found = await made.app.releases(made.view.name)
+    assert [len(records) for records in found.values()] == [3] * len(found)
+
+    account.lacks = ""
+    found = await made.pass_to(4, 4)
+    assert [record.edition for record in found["public"]] == [1, 1, 1, 2]
+    topic = Topics.of(made.app.plan).release(made.view.name, "board")
+
+    async def board_reads() -> bool:
+        return any(value is not None for _, value in await made.app.read(topic))
+
+    await made.app.eventually(board_reads)
+
+
+async def test_settings_whose_topics_cannot_be_created_are_taken_back(changing: Make, account: Account) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    script = await fed(made, 2)
+    both = made.plan(SECOND)
+    (more,) = both.views.keys() - {made.view.name}
+
+    account.lacks = more
+    await made.app.apply(both, {more: made.at(1)})
+    await late(made)
     await made.app.apply(made.plan(), {}, {more: made.at(1)})
     await made.learned(3)
     await made.pass_to(2, 2)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import Posted, first_record
+from stream_dp.control.editions import Posted, Verdict, first_record
 from stream_dp.errors import OutageError
 from stream_dp.gateway.console import Console
 from stream_dp.gateway.tokens import OPERATOR, OPERATORS_PREFIX, RequestRate, Tokens, new_token
@@ -20,7 +20,8 @@ from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, 
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import post, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, read_history
+from stream_dp.runtime.kafka.topics import sources_of
 from stream_dp.testing.application import WITHIN_SECONDS
 from tests.support.gateway import Answer, ask
 
@@ -91,9 +92,15 @@ class Desk:
 
     async def start(self) -> None:
         """Post the first settings, as a worker does, and let the console read."""
+        for topic, source in sources_of(self.plan).items():
+            self.log.create(topic, source.partitions)
         self.log.create(f"{self.plan.id}-control", 1)
-        assert await post(self.plan, MemoryClient(self.log), first_record(self.plan, wall_clock_ms() - DAY_MS))
+        assert await post_accepted(self.plan, MemoryClient(self.log), first_record(self.plan, wall_clock_ms() - DAY_MS))
         await self.look()
+
+    async def accept(self, number: int) -> None:
+        """Accept settings, as a worker does."""
+        await SettingsLog(self.plan, MemoryClient(self.log)).judge(Verdict(number, wall_clock_ms()))
 
     async def look(self, console: Console | None = None) -> None:
         """Let a console read what is there now."""
@@ -125,7 +132,7 @@ class Desk:
         self.log.append(topic, 0, name.encode(), encode_status(one))
 
     async def known(self) -> list[Posted]:
-        return await read_history(self.plan, MemoryClient(self.log))
+        return [*(await read_history(self.plan, MemoryClient(self.log))).posted]
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await ask(self.console.app(), path, authorization=f"Bearer {self.token}", **headers)

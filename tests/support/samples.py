@@ -40,4 +40,4 @@ def sample_of(
                     header = [(WATERMARK_HEADER, str(time).encode())]
                     offset = len(found[partition])
                     found[partition].append(LogRecord("flights", partition, offset, None, b"", written, header))
-    return Sample(dict(found), is_cut_short=False)
+    return Sample(dict(found))

@@ -12,7 +12,7 @@ from faust.types import TP
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.control.editions import plan_holding
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import Topics, sources_of
 from stream_dp.testing import Application, Event, Watermark
 from stream_dp.testing.application import WITHIN_SECONDS
@@ -245,7 +245,7 @@ class Stream:
             levels: by audience, what it was granted last.
             refused: numbers of the windows that the budget does not pay for.
         """
-        holding = plan_holding(await read_history(self.app.plan, self.app.client), self.app.plan)
+        holding = plan_holding(await read_accepted(self.app.plan, self.app.client), self.app.plan)
         names = {view.name for view in self.views} | self.late
         plan = replace(holding, views={name: one for name, one in holding.views.items() if one.view in names})
         evidence = await gather(self.app, plan)

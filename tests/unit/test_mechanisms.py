@@ -295,3 +295,59 @@ def test_the_examples_of_the_page_run() -> None:
     results = doctest.testfile(str(page), module_relative=False)
 
     assert (results.failed, results.attempted) == (0, 17)
+
+
+# -- NumPy and pandas --------------------------------------------------------------------------------------------
+
+EQUAL_CALLS: dict[str, Callable[[Any, Callable[[int], Any]], object]] = {
+    "discrete_laplace_counts": lambda c, n: dp.discrete_laplace_counts(c, n(1), items_per_user=n(2), budget=keyed()),
+    "histogram": lambda c, n: dp.histogram(c, n(2), "1e-2", items_per_user=n(2), budget=keyed()),
+    "LosslessCounts": lambda c, n: dp.LosslessCounts(c, [n(1), n(2)], items_per_user=n(2), budget=keyed()).read(n(2)),
+    "RunningCounts": lambda c, n: dp.RunningCounts(list(COUNTS), n(3), n(1), budget=keyed()).close_pane(c),
+    "strict_counts": lambda c, n: dp.strict_counts(c, n(1), largest_count=n(1000), budget=keyed()),
+    "strict_histogram": lambda c, n: dp.strict_histogram(c, n(1), "1e-2", items_per_user=n(2), budget=keyed()),
+    "pure_top_k": lambda c, n: dp.pure_top_k(c, n(2), n(2), key_bytes=n(4), budget=keyed()),
+    "lookup_table": lambda c, n: dp.lookup_table(c, n(200), n(2), budget=keyed()).table.to_bytes(),
+    "top_k": lambda c, n: dp.top_k(c, n(2), n(1), "1e-3", candidates_at_most=n(4), items_per_user=n(2), budget=keyed()),
+    "top_k_of_list": lambda c, n: dp.top_k_of_list(c, KEYS, n(2), n(1), budget=keyed()),
+    "top_k_with_gaps": lambda c, n: dp.top_k_with_gaps(c, KEYS, n(2), n(1), budget=keyed()),
+    "top_k_subset": lambda c, n: dp.top_k_subset(c, KEYS, n(2), n(1), budget=keyed()),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL_CALLS)
+def test_numpy_and_pandas_give_the_same_result(name: str) -> None:
+    """A number of NumPy must not get into exact arithmetic, where it would overflow."""
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    expected = EQUAL_CALLS[name](COUNTS, int)
+    assert EQUAL_CALLS[name]({key: numpy.int64(count) for key, count in COUNTS.items()}, numpy.int64) == expected
+    assert EQUAL_CALLS[name](pandas.Series(COUNTS), numpy.int32) == expected
+
+
+def test_numpy_fraction_becomes_one_of_python() -> None:
+    numpy = pytest.importorskip("numpy")
+    budget = dp.Budget(Fraction(numpy.int64(1), numpy.int64(3)))
+    left = budget.left.epsilon
+    assert (type(left.numerator), type(left.denominator)) == (int, int)
+
+
+def test_series_of_whole_numbers_as_keys_has_their_text() -> None:
+    pandas = pytest.importorskip("pandas")
+    ids = pandas.Series([7, 7, 8]).value_counts()
+    assert set(dp.discrete_laplace_counts(ids, 1).counts) == {"7", "8"}
+
+
+def test_series_that_is_no_table_of_counts_is_refused() -> None:
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    wrong = (
+        pandas.Series({"a": 1.5}),
+        pandas.Series({"a": True}),
+        {"a": numpy.True_},
+        pandas.Series([1, 2], index=["a", "a"]),
+        {("a", "b"): 1},
+    )
+    for counts in wrong:
+        with pytest.raises(ParameterError):
+            dp.discrete_laplace_counts(counts, 1)
+    with pytest.raises(ParameterError):
+        dp.discrete_laplace_counts(COUNTS, numpy.float64(0.5))

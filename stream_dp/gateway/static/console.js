@@ -108,13 +108,14 @@ function rolled(rollout) {
 function outcome({settings, by_all: byAll, over, workers}) {
   const posted = `Settings ${settings} are posted.`;
   if (!workers) return [posted, over ? 'It is not known yet which workers use them.' : 'Waiting up to 60 s for the workers ...'];
-  const {used_by: used, others, silent, ran, refusals: cannot} = workers, all = used.length + others.length + silent;
-  if (!all) return [posted, ran ? 'No worker runs any more. Read their logs.' : 'No worker runs. Workers use them when they start.'];
+  const {state: verdict, reason, used_by: used, others, silent, ran} = workers, all = used.length + others.length + silent;
+  if (verdict === 'refused') return [`Settings ${settings} are refused. Nothing changes.`, reason];
+  if (!all) return [posted, ran ? 'No worker runs any more. Read their logs.' : 'No worker runs. The settings wait until a worker starts and accepts them.'];
+  if (verdict === 'waiting') return [posted, over ? 'No worker has accepted them within a minute. Read their logs.' : 'Waiting up to 60 s for a worker to accept them ...'];
   if (byAll) return [all === 1 ? `The worker uses settings ${settings}.` : `All ${all} workers use settings ${settings}.`, ''];
   const missing = [...others, ...(silent ? [`${silent} without a report`] : [])].join(', ');
-  const refused = Object.entries(cannot).map(([name, why]) => ` ${name} cannot use them: ${why}.`).join('');
   return [`${used.length} of ${several(all, 'worker')} ${used.length === 1 ? 'uses' : 'use'} settings ${settings}.`,
-    `Not yet: ${missing}. ${over ? 'Not all have said so within a minute. They read settings before they close another window.' : 'Waiting up to 60 s ...'}${refused}`];
+    `Not yet: ${missing}. ${over ? 'Not all have said so within a minute. They read settings before they close another window.' : 'Waiting up to 60 s ...'}`];
 }
 
 const mayChange = () => state.who?.gives === 'operator';

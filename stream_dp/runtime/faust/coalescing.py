@@ -32,6 +32,7 @@ import faust
 from faust.types import TP, ConsumerMessage
 
 from stream_dp.runtime.clock import Tick, read_tick
+from stream_dp.runtime.kafka.unreadable import check_all_readable
 from stream_dp.windows.encoding import CHUNK_BYTES, spans
 from stream_dp.windows.records import Records
 
@@ -214,6 +215,7 @@ class CoalescingConsumer:
             fetched = await super()._getmany(wanted, seconds)  # type: ignore[misc]
         else:  # to ask for none is to ask for all
             await asyncio.sleep(seconds)
+        check_all_readable(fetched, self.app.sources)
         out: dict[TP, Sequence[Any]] = {}
         for tp, records in fetched.items():
             if not records:

@@ -25,6 +25,7 @@ from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.cluster import Cluster
 from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.kafka.unpacking import BARE
+from stream_dp.runtime.kafka.unreadable import check_all_readable
 from stream_dp.windows.encoding import BATCH_BYTES, cut
 
 log = logging.getLogger("stream_dp.worker")
@@ -145,6 +146,7 @@ class Copies:
             log.info("keeps a copy of partitions %s of other workers", sorted({tp.partition for tp in places}))
             while not self._changed.is_set():
                 found = await reader.getmany(timeout_ms=POLL_MS, max_records=RECORDS_AT_ONCE)
+                check_all_readable(found)
                 for place, records in found.items():
                     for some in cut(records, _size, BYTES_AT_ONCE):
                         if self._changed.is_set():

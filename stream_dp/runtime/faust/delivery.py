@@ -401,7 +401,7 @@ class Publisher:
             del host.outboxes[key]
         table = host.tables[RELEASES]
         return [
-            (key, outboxes.publish(slot_ms, table.rows(key[0])))
+            (key, outboxes.publish(slot_ms, table.rows(key[0]), host.lacking))
             for key, outboxes in host.outboxes.items()
             if outboxes.next_ms is not None and outboxes.next_ms <= slot_ms
         ]

@@ -89,9 +89,8 @@ def telling(load: Step, what: str) -> Step:
     give_back_freed()
 
 
-async def _nothing_newer() -> bool:
+async def _nothing_newer() -> None:
     """Where no settings are posted."""
-    return False
 
 
 async def _nothing_deleted() -> None:
@@ -118,8 +117,7 @@ class Host(Carrier):
     Attributes:
         plan: the plan that holds.
         topics: the topics of its application.
-        catch_up: goes by all settings that stand in the control topic, if these are newer (`adoption`); says whether
-            some cannot be taken up.
+        catch_up: goes by all settings that were accepted, if these are newer (`Adoption`).
         tables: the application's tables by name.
         clock_ms: the clock of the worker.
         earliest_ms: the same, or its wall clock where that is behind: what is disclosed at a time waits for this.
@@ -156,9 +154,8 @@ class Host(Carrier):
         self.clock_ms = clock
         self.earliest_ms = clock.earliest_ms
         self.asked: dict[int, int] = {}
-        self.catch_up: Callable[[], Awaitable[bool]] = _nothing_newer
+        self.catch_up: Callable[[], Awaitable[None]] = _nothing_newer
         self.check_whole: Callable[[], Awaitable[None]] = _nothing_deleted
-        self._held: Mapping[str, int] = {}
         self._factory = factory
         self._schemas = schemas
         self._accept_loss = accept_loss
@@ -186,19 +183,18 @@ class Host(Carrier):
 
         What waits to be published stays: it is stored, and leaves by its slots whatever holds.
         """
-        self.plan, self._factory, self._held = factory.plan, factory, {}
+        self.plan = factory.plan
+        self._factory = factory
         self.positions.go_by(factory.lives)
         for topic, schemas in self._schemas.items():
             if topic in self._sources:
                 schemas.go_by(needed(self.plan, self._sources[topic]))
         self._forget_parts()
 
-    def hold(self, held: Mapping[str, int]) -> None:
-        """Close no window of some views from a start on, until another plan is adopted."""
-        self._held = held
-        for part in self._parts.values():
-            if isinstance(part, PartitionCounter):
-                part.held = held
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The release topics that are not there: what leaves to them waits."""
+        return self._factory.lacking
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
@@ -304,23 +300,14 @@ class Host(Carrier):
 
         return give_way
 
-    async def settled(self, partition: int, table: str) -> None:
-        """Go by all settings that stand in the control topic; what asks waits while some cannot be taken up.
-
-        Before what is stored is read, somebody looks whether all of it was.
+    async def settled(self) -> None:
+        """Go by all settings that were accepted, and make sure that what is stored can be read as a whole.
 
         Raises:
             ConfigError: records of a changelog were deleted.
-            GaveWayError: the partition is given away, or may have been.
         """
         await self.check_whole()
-        if not await self.catch_up():
-            return
-        topics = {place.topic for place in self._app.consumer.assignment()}
-        give_way = self._giving_way(partition, topics, table, "settings that cannot be taken up")
-        while await self.catch_up():
-            await give_way()
-            await asyncio.sleep(AGAIN_SECONDS)
+        await self.catch_up()
 
     @property
     def waiting_for(self) -> str:
@@ -352,12 +339,10 @@ class Host(Carrier):
             name, what = MERGES, f"the partial counts of partition {partition}"
         table = self.tables[name]
         while key not in self._parts:
-            await self.settled(partition, name)
+            await self.settled()
             part, times = self._factory.part(topic, partition), self._times_forgotten
             await self.carry_out(telling(part.load(table.rows(partition)), what), table, partition, threaded=True)
             if times == self._times_forgotten:
-                if isinstance(part, PartitionCounter):
-                    part.held = self._held
                 self._parts[key] = part
         return self._parts[key]
 
@@ -418,19 +403,19 @@ class Host(Carrier):
     async def merge(self, chunk: Chunk) -> None:
         """Take a chunk of partials."""
         table, partition = self.tables[MERGES], chunk.partition
-        await self._know(chunk, MERGES)
+        await self._know(chunk)
         merger = await self.part(chunk.topic, partition)
         await self.carry_out(merger.partials(chunk.values, table.rows(partition)), table, partition, threaded=True)
 
     async def take_buckets(self, chunk: Chunk) -> None:
         """Take a chunk of merged buckets, and release what waits."""
-        await self._know(chunk, RELEASES)
+        await self._know(chunk)
         await self.engage(chunk.partition, ReleaseEngine.buckets, chunk.values)
 
-    async def _know(self, chunk: Chunk, table: str) -> None:
+    async def _know(self, chunk: Chunk) -> None:
         """Read the settings if something is about a view, or a definition of one, that they may have brought."""
         if any(decode(Named, value).view not in self.plan.views for value in chunk.values if value is not None):
-            await self.settled(chunk.partition, table)
+            await self.settled()
 
     async def engage(self, partition: int, step: Callable[[ReleaseEngine, T], Step], message: T) -> None:
         """Run a step of a partition's release engine on a message, then release what waits, some windows at a time.
@@ -485,13 +470,19 @@ class Host(Carrier):
 
     async def _load_engine(self, partition: int) -> None:
         """Load the release engine of a partition, unless it has to be made anew when that is over."""
-        await self.settled(partition, RELEASES)
+        await self.settled()
         table, times = self.tables[RELEASES], self._times_forgotten
         engine = self._factory.engine(partition)
         await self._load_topics(partition, engine)
         stopped = self.release_topics.stopped
         published = await self._app.outage.patiently(
-            lambda: read_published(self._client, self.topics.release, engine.views, stopped, whole=self._accept_loss)
+            lambda: read_published(
+                self._client,
+                self.topics.release,
+                engine.views,
+                whole=self._accept_loss,
+                lacking=[*self._factory.lacking, *stopped],
+            )
         )
         load = engine.load(table.rows(partition), published, accept_loss=self._accept_loss, now_ms=self.earliest_ms())
         await self.carry_out(load, table, partition, threaded=True)

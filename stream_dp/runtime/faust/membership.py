@@ -31,10 +31,10 @@ from faust.types import TP
 from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, StateError
 from stream_dp.releases.keyring import KeyRing
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.sharing import Share, share
 from stream_dp.runtime.kafka.client import Client, Group, TopicState
 from stream_dp.runtime.kafka.topics import Topics, read_by_workers, sources_of
-from stream_dp.runtime.settled import Settled
 
 log = logging.getLogger("stream_dp.worker")
 

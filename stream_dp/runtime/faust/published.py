@@ -27,18 +27,18 @@ async def read_published(
     client: Client,
     topic: Callable[[str, str], str],
     views: Collection[ViewPlan],
-    stopped: Collection[str] = (),
     *,
     whole: bool,
+    lacking: Collection[str] = (),
 ) -> Published:
     """Read the public topics of views up to where they end now.
 
     Args:
         client: a client of their broker.
         topic: of a view's name and an audience: their public topic.
-        views: the views; their topics exist.
-        stopped: of these, those that are not there, or not those that were written to.
+        views: the views.
         whole: read all of them; otherwise the `NEWEST` records of each, at least.
+        lacking: topics that do not exist yet; all others do.
 
     Returns:
         What compaction leaves of what was read: the newest record of every key that was not taken back since.
@@ -56,7 +56,7 @@ async def read_published(
     places = {
         topic(view.view, audience): (definitions[view.view], audience) for view in held for audience in view.readers
     }
-    places = {place: asked for place, asked in places.items() if place not in stopped}
+    places = {place: asked for place, asked in places.items() if place not in lacking}
     found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
     parts = [TP(place, 0) for place in places]
     await client.check_decided(parts)

@@ -94,11 +94,13 @@ class ReleaseTopics:
         found: dict[str, TopicRow] = {}
         fresh: list[Row] = []
         for topic in self.names(views):
+            if topic not in claimed:
+                continue  # it could not be created yet, and its records wait
             stored = rows.get(TOPIC + text(topic))
             if stored is not None:
                 found[topic] = decode(TopicRow, stored)
             else:
-                found[topic] = TopicRow(claimed.get(topic, ""))
+                found[topic] = TopicRow(claimed[topic])
                 fresh.append(found[topic].stored(topic))
         self._rows[partition] = found
         for view in views:

@@ -29,7 +29,7 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from stream_dp.config.access import Broker
 from stream_dp.errors import AccessError, BrokerError, OutageError, StateError
 from stream_dp.runtime.kafka.cluster import READ_UNCOMMITTED, Cluster
-from stream_dp.runtime.kafka.outages import answering, diagnose, lacks_right, not_allowed
+from stream_dp.runtime.kafka.outages import answering, diagnose, explain_silence, lacks_right, not_allowed
 from stream_dp.runtime.kafka.requests import (
     dismissal,
     entries_of,
@@ -41,6 +41,7 @@ from stream_dp.runtime.kafka.requests import (
 from stream_dp.runtime.kafka.rights import AclEntry, Right
 from stream_dp.runtime.kafka.topics import AS_THE_CLUSTER_DOES, TopicSpec
 from stream_dp.runtime.kafka.transactions import PatientProducer
+from stream_dp.runtime.kafka.unreadable import check_all_readable
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import BATCH_BYTES
 
@@ -129,6 +130,7 @@ class Client(Protocol):
         until_end: bool = False,
         last: int | None = None,
         since: Mapping[TopicPartition, int] = NO_OFFSETS,
+        foreign: bool = False,
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
 
@@ -137,6 +139,9 @@ class Client(Protocol):
 
         With `last`, only that many offsets before those ends are read of each partition; compaction may have left fewer
         records there. Of a partition in `since` only the records from that offset on are read.
+
+        With `foreign`, a record that cannot be read is handed on as such (`events.unreadable_reason`), since others
+        write these topics. Otherwise it raises a StateError.
         """
 
     async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -433,11 +438,13 @@ class KafkaClient(Client):
         until_end: bool = False,
         last: int | None = None,
         since: Mapping[TopicPartition, int] = NO_OFFSETS,
+        foreign: bool = False,
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, the last ones or those from some offsets on, then new ones.
 
         Raises:
             BrokerError: a topic does not exist, or the cluster is gone.
+            StateError: a record cannot be read, and the topics are not foreign.
         """
         states = await self.describe(topics)
         if missing := [topic for topic in topics if topic not in states]:
@@ -458,6 +465,8 @@ class KafkaClient(Client):
             while not until_end or any([await consumer.position(tp) < end for tp, end in ends.items()]):
                 with self._answering():
                     fetched = await consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
+                if not foreign:
+                    check_all_readable(fetched)
                 for tp, records in fetched.items():
                     for record in records:
                         if not until_end or record.offset < ends[tp]:
@@ -561,10 +570,17 @@ async def connect(broker: Broker, embedded: Client | None = None, *, patient: bo
             refused = not_allowed(cluster.address, error) or await diagnose(cluster)
             if refused is not None:
                 raise refused from None
+            found = "" if patient else await explain_silence(cluster)
             why = f"{error}" if f"{error}" else f"nothing came for {CONNECT_SECONDS:g} s"
-            words = f"no Kafka answers at {cluster.address}: {why}; is it up? `stream-dp kafka status`"
-            raise OutageError(words) from None
-        yield KafkaClient(cluster, producer, admin, idle, stable, None if patient else PUBLISH_SECONDS)
+            words = found or f"{why}; is it up? `stream-dp kafka status`"
+            raise OutageError(f"no Kafka answers at {cluster.address}: {words}") from None
+        try:
+            yield KafkaClient(cluster, producer, admin, idle, stable, None if patient else PUBLISH_SECONDS)
+        except OutageError as error:
+            found = "" if patient else await explain_silence(cluster)
+            if found:
+                raise OutageError(f"{error}: {found}") from None
+            raise
     finally:
         await asyncio.sleep(0)  # a task of the consumer that is cancelled before it ran hides the error that ends us
         await idle.stop()

@@ -18,7 +18,8 @@ from aiokafka.errors import SaslAuthenticationFailed
 
 from stream_dp.config.access import Broker, Registry, Secret, Tls
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.runtime.kafka import connections, unpacking  # noqa: F401  (these options make them)
+from stream_dp.runtime.kafka import connections, unpacking  # noqa: F401  (connections are made with these options)
+from stream_dp.text_files import read_fault, read_text
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -111,6 +112,7 @@ class Cluster:
         if faults:
             raise ConfigError(faults)
         warn_of_open(open_secrets(broker))
+        unpacking.install()
         return cls(broker, options)
 
 
@@ -139,13 +141,11 @@ def read_secret(secret: Secret, environ: Mapping[str, str] | None = None) -> str
         if secret.file is None:
             found = (os.environ if environ is None else environ)[secret.env]
         else:
-            found = secret.file.read_text(encoding="utf-8").rstrip("\r\n")
+            found = read_text(secret.file).rstrip("\r\n")
     except KeyError:
         raise ConfigError(f"the environment variable {secret.env} is not set", secret.place) from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {secret.file}: {error.strerror}", secret.place) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{secret.file} is not text in UTF-8", secret.place) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{secret.file} {read_fault(error)}", secret.place) from None
     if not found:
         raise ConfigError(f"{secret.file or secret.env} is empty", secret.place)
     return found

@@ -10,13 +10,23 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, history, plan_holding
+from stream_dp.control.editions import (
+    SETTINGS,
+    VERDICTS,
+    Posted,
+    SettingsHistory,
+    Verdict,
+    decode_posted,
+    decode_verdict,
+    encode_posted,
+    encode_verdict,
+    plan_holding,
+)
 from stream_dp.control.grant_records import Grant, Order, Withdrawal, check_grant, grant_key
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.effects import Message
-from stream_dp.windows.encoding import MESSAGE_BYTES
 
 
 class SettingsLog:
@@ -36,12 +46,12 @@ class SettingsLog:
         self.place = TopicPartition(Topics.of(plan).control, 0)
         self._client = client
         self._read_to = 0
-        self._records: list[Posted] = []
+        self._records: list[Posted | Verdict] = []
 
     @property
-    def known(self) -> list[Posted]:
-        """Those that were read and hold."""
-        return history(self._records)
+    def history(self) -> SettingsHistory:
+        """The settings and verdicts that were read."""
+        return SettingsHistory.of(self._records)
 
     async def read(self, end: int | None = None) -> bool:
         """Read what is new up to where the topic ends now. A topic that is not there yet holds none.
@@ -50,7 +60,7 @@ class SettingsLog:
             end: where it ends, if that is known.
 
         Returns:
-            Whether there were settings among it.
+            Whether there were settings or verdicts among it.
 
         Raises:
             BrokerError: the cluster does not answer.
@@ -68,7 +78,8 @@ class SettingsLog:
             async for record in self._client.follow([self.place.topic], until_end=True, since=since):
                 if record.offset >= self._read_to:
                     posted = decode_posted(record.key, record.value)
-                    self._records += [] if posted is None else [posted]
+                    found = posted or decode_verdict(record.key, record.value, record.timestamp)
+                    self._records += [] if found is None else [found]
                     self._read_to = record.offset + 1
             self._read_to = max(end, self._read_to)
         return len(self._records) > before
@@ -80,7 +91,7 @@ class SettingsLog:
             posted: the settings, from `next_record`.
 
         Returns:
-            Whether they are in effect. If not, others of that number came first, and nothing has changed by these.
+            Whether they wait for a verdict. If not, others of that number came first, and these never count.
 
         Raises:
             ConfigError: they are too large for one record.
@@ -88,23 +99,34 @@ class SettingsLog:
             BrokerError: the cluster does not answer.
         """
         value = encode_posted(posted)
-        if len(value) > MESSAGE_BYTES:
-            raise ConfigError(
-                f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
-                "into files or topics"
-            )
         await self._client.check_decided([self.place])
         await self.read()
-        if posted.number != len(self.known) + 1:
+        if posted.number != self.history.next_number:
             return False
-        key = SETTINGS + f"{posted.number}/{uuid.uuid4()}".encode()
+        await self._write(SETTINGS, posted.number, value)
+        return self.history.posted[posted.number - 1 :][:1] == [posted]
+
+    async def judge(self, verdict: Verdict) -> None:
+        """Write a verdict on settings to the control topic. If there is one already, nothing changes by this one.
+
+        Args:
+            verdict: on settings that were read.
+
+        Raises:
+            StateError: a transaction is open in the control topic, so nobody could read the verdict.
+            BrokerError: the cluster does not answer.
+        """
+        await self._client.check_decided([self.place])
+        await self._write(VERDICTS, verdict.number, encode_verdict(verdict))
+
+    async def _write(self, prefix: bytes, number: int, value: bytes) -> None:
+        key = prefix + f"{number}/{uuid.uuid4()}".encode()
         await self._client.publish([Message(self.place.topic, key, value, self.place.partition)])
         await self.read()
-        return self.known[posted.number - 1 :][:1] == [posted]
 
 
-async def read_history(plan: Plan, client: Client) -> list[Posted]:
-    """The settings of an application so far, by number; none before its first start.
+async def read_history(plan: Plan, client: Client) -> SettingsHistory:
+    """Read the settings of an application and the verdicts on them; there are none before its first start.
 
     Args:
         plan: the application, by a file of it.
@@ -115,12 +137,30 @@ async def read_history(plan: Plan, client: Client) -> list[Posted]:
     """
     log = SettingsLog(plan, client)
     await log.read()
-    return log.known
+    return log.history
+
+
+async def read_accepted(plan: Plan, client: Client) -> list[Posted]:
+    """Read the settings that hold, oldest first; see `read_history`."""
+    return (await read_history(plan, client)).accepted
 
 
 async def post(plan: Plan, client: Client, posted: Posted) -> bool:
     """Write settings to the control topic, which is there; see `SettingsLog.post`."""
     return await SettingsLog(plan, client).post(posted)
+
+
+async def post_accepted(plan: Plan, client: Client, posted: Posted) -> bool:
+    """Write settings that are known to be right to the control topic, and accept them.
+
+    Returns:
+        Whether they were posted. If not, others of that number came first.
+    """
+    log = SettingsLog(plan, client)
+    if not await log.post(posted):
+        return False
+    await log.judge(Verdict(posted.number, posted.at_ms))
+    return True
 
 
 async def holding(plan: Plan, client: Client) -> Plan:
@@ -134,7 +174,7 @@ async def holding(plan: Plan, client: Client) -> Plan:
         ConfigError: as `plan_holding`.
         BrokerError: the cluster does not answer.
     """
-    return await asyncio.to_thread(plan_holding, await read_history(plan, client), plan)
+    return await asyncio.to_thread(plan_holding, await read_accepted(plan, client), plan)
 
 
 log = logging.getLogger("stream_dp.control")

@@ -24,6 +24,7 @@ from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.runtime.kafka.client import Client, TopicState
+from stream_dp.runtime.kafka.unreadable import describe_unreadable
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -196,6 +197,9 @@ class ListTopic:
 
         Returns:
             Whether there was anything new.
+
+        Raises:
+            ConfigError: a record cannot be read.
         """
         places = [TopicPartition(self.name, partition) for partition in range(state.partitions)]
         ends = await client.stable_ends(places)  # with `ends`, what an open transaction hides would be passed over
@@ -207,8 +211,11 @@ class ListTopic:
         content = fresh if anew or self._content is None else self._content.forked()
         read_to = dict(ends)
         waiting: list[tuple[bytes | None, bytes | None]] = []
-        async for record in client.follow([self.name], until_end=True, since=since):
+        async for record in client.follow([self.name], until_end=True, since=since, foreign=True):
             place = TopicPartition(record.topic, record.partition)
+            unreadable = describe_unreadable(place, record)
+            if unreadable is not None:
+                raise ConfigError(f"{unreadable}; without it the list is not known")
             read_to[place] = max(read_to.get(place, 0), record.offset + 1)
             waiting.append((record.key, record.value))
             if len(waiting) == _AT_ONCE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,7 +18,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StreamDPError
 from stream_dp.runtime.kafka.cluster import Cluster
 
 PROBE_SECONDS = 5.0
@@ -83,6 +84,72 @@ async def _refusal(cluster: Cluster, host: str, port: int) -> Fault | bool:
     except (errors.KafkaError, OSError, EOFError) as error:
         return await _explained(cluster, host, port, error) or False
     return True
+
+
+async def explain_silence(cluster: Cluster) -> str:
+    """Return why a cluster that refuses nobody cannot be reached, and what to do; empty if nothing is known.
+
+    A broker answers the first request at any of its addresses, and names the one for all later requests. If that is a
+    name of another network, as of a container, every later request fails, and aiokafka says only that there was no
+    answer.
+
+    Args:
+        cluster: how it is reached.
+    """
+    hosts = [(host, port) for host, port, _ in collect_hosts(cluster.address, randomize=False)]
+    failures = await asyncio.gather(*(_connection_failure(host, port) for host, port in hosts))
+    unresolved = [host for (host, _), failure in zip(hosts, failures, strict=True) if failure == UNRESOLVED]
+    if len(unresolved) == len(hosts):
+        names = ", ".join(dict.fromkeys(unresolved))
+        return f"this machine cannot resolve {names}. Correct `broker`, or the name service of this machine"
+    for (host, port), failure in zip(hosts, failures, strict=True):
+        if not failure:
+            return await _advertised_failure(cluster, host, port)
+    return ""
+
+
+async def _advertised_failure(cluster: Cluster, host: str, port: int) -> str:
+    """Return which address that a broker names for its cluster cannot be reached; empty if there is none."""
+    options = {name: value for name, value in cluster.options.items() if name != "bootstrap_servers"}
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            connection = await create_conn(host, port, **options)
+            try:
+                answer = await connection.send(MetadataRequest([]))
+            finally:
+                connection.close()
+    except (errors.KafkaError, OSError, EOFError):
+        return ""
+    advertised = [(str(broker[1]), int(broker[2])) for broker in answer.brokers]
+    failures = await asyncio.gather(*(_connection_failure(*address) for address in advertised))
+    remedy = "In the settings of the broker, set advertised.listeners to an address that clients can reach"
+    if not all(failures):  # others are reached by what they advertise
+        remedy = "That broker is down, or its advertised.listeners is not an address that clients can reach"
+    for (other, other_port), failure in zip(advertised, failures, strict=True):
+        if failure:
+            return (
+                f"the broker at {host}:{port} answers, but it advertises {other}:{other_port}, and this machine "
+                f"{failure}. {remedy}"
+            )
+    return ""
+
+
+UNRESOLVED = "cannot resolve that name"
+
+
+async def _connection_failure(host: str, port: int) -> str:
+    """Return why this machine cannot connect to an address; empty if it can."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (socket.gaierror, UnicodeError):  # a label that is empty or too long
+        return UNRESOLVED
+    except TimeoutError:
+        return "gets no answer there"
+    except OSError as error:
+        return f"cannot connect to it: {error.strerror or error}"
+    writer.transport.abort()
+    return ""
 
 
 async def _explained(cluster: Cluster, host: str, port: int, error: BaseException) -> Fault | None:
@@ -215,12 +282,33 @@ def is_silence(error: KafkaError | OSError) -> bool:
     return isinstance(error, OSError | KafkaTimeoutError) or bool(error.retriable)
 
 
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Return the answer to a query of the broker, repeated until there is one."""
-    while True:
-        with suppress(OutageError):
-            return await ask()
-        await asyncio.sleep(RETRY_SECONDS)
+async def patiently(ask: Callable[[], Awaitable[T]], explain: Callable[[], Awaitable[str]] | None = None) -> T:
+    """Return the answer to a query of the broker, repeated until there is one.
+
+    Args:
+        ask: the query.
+        explain: returns why there is no answer; the log says it once if the answer takes longer than is usual.
+    """
+    explaining = None if explain is None else asyncio.create_task(_explain_later(explain))
+    try:
+        while True:
+            with suppress(OutageError):
+                return await ask()
+            await asyncio.sleep(RETRY_SECONDS)
+    finally:
+        if explaining is not None:
+            explaining.cancel()
+
+
+async def _explain_later(explain: Callable[[], Awaitable[str]]) -> None:
+    """Log why the broker does not answer, unless it does in the meantime.
+
+    A query may wait for ever: the producer of aiokafka 0.14 looks for its coordinator again and again.
+    """
+    await asyncio.sleep(NOTICED_SECONDS)
+    with suppress(StreamDPError):  # what is wrong with certificates is the error of the query
+        if why := await explain():
+            log.warning("%s", why)
 
 
 class Outage:

@@ -23,17 +23,18 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.topic_checks import Deleted, deleted, lost_topics
-from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
+from stream_dp.runtime.kafka.topics import COUNTS, Topics, TopicSpec, sources_of
 from stream_dp.runtime.key_file import key_fault
 from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.effects import Message
@@ -91,6 +92,7 @@ async def create_owned(
     *,
     accept_loss: bool = False,
     now_ms: int = 0,
+    may_lack: bool = False,
     republished: Collection[str] = (),
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
@@ -107,10 +109,11 @@ async def create_owned(
         key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
+        may_lack: go on without release topics that the cluster does not let this account create.
         republished: release topics to create again, or to claim as they are, where the former one was deleted.
 
     Returns:
-        Its claim.
+        Its claim; of the topics that are lacking it says nothing.
 
     Raises:
         ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
@@ -121,7 +124,7 @@ async def create_owned(
     topics = Topics.of(plan)
     await client.create([topics.owners])
     owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
-    names = {spec.name for spec in specs}
+    optional = topics.releases(plan) if may_lack else frozenset[str]()
     key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
     gone: set[tuple[str, bytes]] = set()
     """Topics that were missing under a claim, and the claim's key."""
@@ -132,6 +135,8 @@ async def create_owned(
         own = [one.claim for one in log if one.claim.owner == owner]
         last = own[-1] if own else Claim(*owner, {}, -1, form=STATE_FORM)
         _check_form(last)
+        names = {spec.name for spec in specs}
+        names -= await _hidden(optional, client)
         present = await client.describe(list(names))
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
@@ -146,8 +151,8 @@ async def create_owned(
                 raise
             continue  # a topic that was missing was created and claimed since the claims were read
         _warn_of(lost, topics.stateless(plan))
-        await client.create([spec for spec in specs if spec.name not in left_alone])
-        ids = {name: present.id for name, present in (await client.describe(list(names))).items()}
+        names -= await _create([spec for spec in specs if spec.name in names - left_alone], optional, client)
+        ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
         ids |= {name: former[name].id for name in left_alone}
         anew = {one.topic for one in lost}
         kept = {name: former[name].id for name in names - anew if name in former}
@@ -158,19 +163,77 @@ async def create_owned(
         uncounted = {**last.uncounted, **dict.fromkeys(lost_counts, now_ms)}
         every = dict(sorted({**former, **lives}.items()))
         claim = Claim(*owner, every, seen, {**last.sources, **sources}, uncounted, form=STATE_FORM)
-        encoded = msgspec.json.encode(claim)
-        if len(encoded) > MESSAGE_BYTES:
-            raise ConfigError(
-                f"application {plan.id!r} has had {len(claim.topics)} topics, more than one claim can name; give it "
-                "another name, or take views out of it"
-            )
-        await client.publish([Message(owners, key, encoded)])
+        await client.publish([Message(owners, key, encode_claim(claim))])
         log, _ = await _read(owners, client)
         held = _holders(log)
         if all(topic in held and held[topic].claim.owner == owner for topic in claim.topics):
             await _withdraw(owners, client, _superseded(log, key))
             return claim
         await _withdraw(owners, client, [key])
+
+
+async def _hidden(topics: Collection[str], client: Client) -> set[str]:
+    """Return the topics that this account may not see."""
+    with suppress(AccessError):
+        await client.describe(topics)
+        return set()
+    hidden: set[str] = set()
+    for topic in topics:
+        try:
+            await client.describe([topic])
+        except AccessError:
+            hidden.add(topic)
+    return hidden
+
+
+async def _create(specs: Sequence[TopicSpec], optional: Collection[str], client: Client) -> set[str]:
+    """Create the topics that are missing, and return those of the optional ones that this account may not create.
+
+    Raises:
+        AccessError: this account may not create, or see, a topic that is needed.
+        BrokerError: the cluster refused such a topic.
+    """
+    try:
+        await client.create(specs)
+    except OutageError:
+        raise
+    except (AccessError, BrokerError):
+        if not optional:
+            raise
+    else:
+        return set()
+    await client.create([spec for spec in specs if spec.name not in optional])
+    lacking: set[str] = set()
+    for spec in specs:
+        if spec.name in optional and not await _create_one(spec, client):
+            lacking.add(spec.name)
+    return lacking
+
+
+async def _create_one(spec: TopicSpec, client: Client) -> bool:
+    """Create a topic if it is missing, and return whether it is there and may be seen."""
+    try:
+        await client.create([spec])
+    except OutageError:
+        raise
+    except (AccessError, BrokerError):
+        return False
+    return True
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Return a claim as the value of a record.
+
+    Raises:
+        ConfigError: it names too many topics for one record.
+    """
+    encoded = msgspec.json.encode(claim)
+    if len(encoded) > MESSAGE_BYTES:
+        raise ConfigError(
+            f"application {claim.application!r} has had {len(claim.topics)} topics, more than one claim can name; give "
+            "it another name, or take views out of it"
+        )
+    return encoded
 
 
 async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Life]:

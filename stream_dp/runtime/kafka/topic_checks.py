@@ -41,18 +41,19 @@ class Findings:
     lost: list[Fault] = field(default_factory=list)
 
 
-async def look_at_topics(plan: Plan, client: Client) -> Findings:
+async def look_at_topics(plan: Plan, client: Client, lacking: Collection[str] = ()) -> Findings:
     """Compare every topic of an application with what it must be, and put right what loses nothing.
 
     Args:
         plan: the application; its topics are there.
         client: a client of its broker.
+        lacking: topics that could not be created.
 
     Raises:
         BrokerError: the cluster does not say how its topics are.
     """
     topics = Topics.of(plan)
-    specs = {spec.name: spec for spec in [topics.owners, *topics.all(plan)]}
+    specs = {spec.name: spec for spec in [topics.owners, *topics.all(plan)] if spec.name not in lacking}
     sources = sources_of(plan)
     states = await client.describe([*specs, *sources])
     settings = await client.settings(specs.keys() & states.keys())

@@ -23,8 +23,8 @@ SIZE = {"max.message.bytes": str(BROKER_BYTES)}
 AS_WRITTEN = {"compression.type": "producer"}
 """Of the topics that others read: not compressed, whatever the cluster does where nothing is said."""
 APPENDED = {"message.timestamp.type": "LogAppendTime"}
-"""Of the topics that workers alone write to: the broker says when a tick was written (`Clock`), and takes records of
-machines whose clocks are wrong."""
+"""Of the topics that only workers write to, and of the control topic: the broker says when a tick was written (`Clock`)
+or settings were accepted (`Verdict`), and takes records of machines whose clocks are wrong."""
 EXPIRING = {"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000"}
 """Of release topics: what was taken back is gone from them a day or two later, not at some later compaction."""
 
@@ -170,7 +170,7 @@ class Topics:
             TopicSpec(self.partials, everywhere, self.erasing),
             TopicSpec(self.merged, everywhere, self.erasing),
             *(TopicSpec(self.rekeyed(source), everywhere, self.deleting) for source in self.rekeyed_sources),
-            TopicSpec(self.control, 1, {"cleanup.policy": "compact"}),
+            TopicSpec(self.control, 1, {"cleanup.policy": "compact", **APPENDED}),
             TopicSpec(self.orders, everywhere, {"cleanup.policy": "compact", **APPENDED}),
             TopicSpec(self.accounts, 1, {"cleanup.policy": "compact"}),
             TopicSpec(self.status, 1, {"cleanup.policy": "compact,delete", **an_hour}),

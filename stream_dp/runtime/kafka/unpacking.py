@@ -1,207 +1,206 @@
-"""Compressed batches, unpacked up to a bound: a megabyte of gzip may hold a gigabyte of blanks.
+"""Replaces the part of aiokafka that reads what a broker sent, so that nothing a record holds ends a worker.
 
-The Kafka client unpacks a batch whole. It does so here once this module is imported. Of a batch that would take more
-than `MOST_BYTES`, each record becomes one that is refused as `batch_too_large`: counted, with a dead letter that tells
-its offset, and nothing of it is in memory.
+aiokafka 0.14.0 decompresses a batch whole, whatever it holds, and raises at the first byte that it cannot parse, again
+after every restart. Here every batch becomes records or refused records (`record_batches`), and the position moves on.
 
-A consumer whose `key_deserializer` is `BARE` is handed records in columns, without their topic and partition. The
-client would make an object of each, one by one, which takes longer than all else about it.
+A consumer whose `key_deserializer` is `BARE` gets records in columns, without topic and partition: an object for each
+takes longer than everything else about it.
 """
 
 from __future__ import annotations
 
-import struct
 import sys
-import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import cramjam
-from aiokafka import codec
 from aiokafka.consumer import fetcher
-from aiokafka.errors import CorruptRecordException
-from aiokafka.record import default_records
 
-from stream_dp.windows.events import TOO_LARGE_HEADER
+from stream_dp.runtime.kafka.record_batches import (
+    DAMAGED_BATCH,
+    GROUP_RECORDS,
+    MAX_RECORD_BYTES,
+    UNSUPPORTED,
+    Answer,
+    Batch,
+    OldEntry,
+    is_too_large,
+    make_refusal,
+)
 from stream_dp.windows.records import Records
-
-MOST_BYTES = 32 << 20
-"""Of a batch, unpacked: a broker takes 1 MiB of it as it is sent."""
-
-_LEAST_ROOM, _GROWTH = 1 << 16, 8
-"""Where a batch does not say how large it is, room for it grows."""
-
-
-class TooLargeError(Exception):
-    """A batch unpacks to more than `MOST_BYTES`."""
-
-
-class Refused(NamedTuple):
-    """A record of a batch that was not unpacked, as the client's readers have records."""
-
-    offset: int
-    timestamp: int
-    timestamp_type: int | None
-    key: None = None
-    value: None = None
-    checksum: None = None
-    headers: tuple[tuple[str, bytes], ...] = ((TOO_LARGE_HEADER, b""),)
-
-
-def gzip_decode(payload: Any) -> bytes:
-    """See `aiokafka.codec`.
-
-    Raises:
-        TooLargeError: it is more than `MOST_BYTES`.
-    """
-    out, rest = bytearray(), bytes(payload)
-    while rest:
-        member = zlib.decompressobj(wbits=31)
-        out += member.decompress(rest, MOST_BYTES + 1 - len(out))
-        if len(out) > MOST_BYTES:
-            raise TooLargeError
-        if not member.eof:
-            raise CorruptRecordException("a batch in gzip ends too early")
-        rest = member.unused_data
-    return bytes(out)
-
-
-def snappy_decode(payload: Any) -> bytes:
-    """See `aiokafka.codec`.
-
-    Raises:
-        TooLargeError: it is more than `MOST_BYTES`.
-    """
-    if sum(map(cramjam.snappy.decompress_raw_len, _snappy_blocks(payload))) > MOST_BYTES:
-        raise TooLargeError
-    unpacked: bytes = codec.snappy_decode(payload)
-    return unpacked
-
-
-def _snappy_blocks(payload: Any) -> Iterator[Any]:
-    view = memoryview(payload)
-    if not codec._detect_xerial_stream(payload):
-        yield view
-        return
-    at = 16
-    while at < len(view):
-        (size,) = struct.unpack_from("!i", view, at)
-        yield view[at + 4 : at + 4 + size]
-        at += 4 + size
-
-
-def _bounded(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Any], bytes]:
-    def decode(payload: Any) -> bytes:
-        size = max(_LEAST_ROOM, _GROWTH * len(payload))
-        while True:
-            room = bytearray(min(size, MOST_BYTES + 1))  # each byte of it is written: no more than may be needed
-            try:
-                taken = decompress_into(payload, room)
-            except cramjam.DecompressionError as error:
-                if "whole buffer" not in str(error):
-                    raise
-                if len(room) > MOST_BYTES:
-                    raise TooLargeError from None
-                size *= _GROWTH
-                continue
-            if taken > MOST_BYTES:
-                raise TooLargeError
-            return bytes(memoryview(room)[:taken])
-
-    return decode
 
 
 class BareRecords(NamedTuple):
-    """Records that follow on one another in a batch; the client takes them for one record."""
+    """Records that follow on one another in a batch.
+
+    Attributes:
+        records: the records, in columns.
+        took_long: True if the consumer has other things to do before it reads more.
+    """
 
     records: Records
-
-    @property
-    def offset(self) -> int:
-        """That of the last one."""
-        return self.records.offsets[-1]
+    took_long: bool = False
 
 
 BARE: Any = object()
 """As `key_deserializer` of a consumer: hand out bare records."""
-_AT_ONCE = 1000
-"""Bare records of a batch that are taken together."""
-
-
-class UnpackedBatch:
-    """A batch as the client reads it, or its records as refused ones."""
-
-    def __init__(self, batch: Any, *, is_bare: bool) -> None:
-        self._batch, self._is_bare = batch, is_bare
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batch, name)
-
-    def __next__(self) -> Any:
-        return next(self._batch)
-
-    def __iter__(self) -> Iterator[Any]:
-        batch = self._batch
-        try:
-            records = list(batch) if self._is_bare else iter(batch)
-        except TooLargeError:
-            offsets = range(batch.base_offset, batch.next_offset)
-            records = [Refused(offset, batch.max_timestamp, batch.timestamp_type) for offset in offsets]
-        if self._is_bare:
-            return (BareRecords(Records.of(records[at : at + _AT_ONCE])) for at in range(0, len(records), _AT_ONCE))
-        return iter(records)
-
-
-class Batches:
-    """The batches of one answer of a broker."""
-
-    def __init__(self, records: Any, *, is_bare: bool) -> None:
-        self._records, self._is_bare = records, is_bare
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._records, name)
-
-    def next_batch(self) -> UnpackedBatch:
-        """The next one."""
-        return UnpackedBatch(self._records.next_batch(), is_bare=self._is_bare)
 
 
 class PartitionRecords(fetcher.PartitionRecords):
-    """The records of a partition, batch by batch."""
+    """The records of one answer for a partition.
+
+    Attributes:
+        next_fetch_offset: offset that is fetched next. It rises with every answer.
+        is_bare: True if bare records are handed out.
+    """
 
     next_fetch_offset: int
+    _aborted_producers: set[int]
+    _records: Answer
 
-    def __init__(self, tp: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any) -> None:
+    def __init__(self, tp: Any, records: Answer, aborted: Any, offset: int, key_deserializer: Any, *rest: Any) -> None:
         self.is_bare = key_deserializer is BARE
         self._left = Records.of([])
-        super().__init__(tp, Batches(records, is_bare=self.is_bare), aborted, offset, key_deserializer, *rest)
+        super().__init__(tp, records, aborted, offset, key_deserializer, *rest)
 
-    def _consumer_record(self, tp: Any, record: Any) -> Any:
+    def _unpack_records(self) -> Iterator[Any]:
+        """Yield what the answer holds.
+
+        An answer ends where damaged bytes begin, and the next fetch begins with them. If they are damaged again, they
+        become one refused record. Everything after them is fetched again, because the list of aborted transactions that
+        comes with an answer cannot be followed across damage.
+        """
+        has_read = False
+        while (entry := self._records.next_entry()) is not None:
+            fault = self._find_fault(entry)
+            if fault is not None:
+                if not has_read:
+                    yield from self._refuse(entry, fault)
+                return
+            if isinstance(entry, OldEntry) and entry.offset >= self.next_fetch_offset:
+                yield from self._hand_out([make_refusal(entry.offset, UNSUPPORTED)])
+                has_read = True
+            elif isinstance(entry, Batch) and entry.next_offset > self.next_fetch_offset:
+                yield from self._read(entry)
+                has_read = True
+                if entry.was_damaged:
+                    return
+        if not has_read:
+            yield from self._refuse(None, DAMAGED_BATCH)
+
+    def _find_fault(self, entry: Batch | OldEntry | str) -> str | None:
+        """Return why an entry cannot be read: its bytes are damaged, or its format is not known."""
+        if isinstance(entry, str):
+            return entry
+        if isinstance(entry, OldEntry):
+            return None
+        if entry.fault is None and entry.base_offset > self.next_fetch_offset:  # else it is known to be in its place
+            following = self._records.find_following_offset(self.next_fetch_offset)
+            if following is not None and following < entry.next_offset:
+                return DAMAGED_BATCH
+        return entry.fault
+
+    def _is_aborted(self, batch: Batch) -> bool:
+        """Return True for a batch of a transaction that was aborted.
+
+        The broker names an aborted transaction by its producer and first offset. The producer's next control batch ends
+        this transaction, so the control batch does not have to be parsed.
+        """
+        if self._isolation_level != fetcher.READ_COMMITTED:
+            return False
+        self._consume_aborted_up_to(batch.base_offset)
+        if batch.is_control_batch:
+            self._aborted_producers.discard(batch.producer_id)
+        return batch.is_transactional and batch.producer_id in self._aborted_producers
+
+    def _read(self, batch: Batch) -> Iterator[Any]:
+        is_left_out = self._is_aborted(batch) or batch.is_control_batch
+        parsed = None if is_left_out or not batch.has_known_codec else batch.parse_records()
+        if parsed is not None:
+            records, offsets = parsed
+            if offsets and offsets[-1] + 1 == batch.next_offset:
+                yield from self._hand_out(records, offsets)
+                self.next_fetch_offset = batch.next_offset
+                return
+        end = self._find_end(batch)
+        if is_left_out:
+            pass
+        elif not batch.has_known_codec:
+            yield from self._hand_out([make_refusal(end - 1, UNSUPPORTED)])
+        elif parsed is not None and all(offset < end for offset in parsed[1][-1:]):
+            yield from self._hand_out(*parsed)  # compaction has taken the last ones
+        else:
+            for group in batch.stream_records(end - 1):
+                yield from self._hand_out(group)
+        self.next_fetch_offset = max(self.next_fetch_offset, end)
+
+    def _refuse(self, entry: Batch | OldEntry | str | None, fault: str) -> Iterator[Any]:
+        """Refuse the first entry of the answer at its last offset, so that a restart does not meet it again."""
+        end = self.next_fetch_offset + 1
+        if isinstance(entry, Batch):
+            end = self._find_end(entry)
+            if self._is_aborted(entry):
+                self.next_fetch_offset = end
+                return
+        else:
+            following = self._records.find_following_offset(self.next_fetch_offset)
+            end = end if following is None else following
+        yield from self._hand_out([make_refusal(end - 1, fault)])
+
+    def _find_end(self, batch: Batch) -> int:
+        """Return the offset behind a batch: what its header says, unless that contradicts itself or the next batch."""
+        begin = self.next_fetch_offset
+        following = self._records.find_following_offset(begin)
+        claimed = batch.next_offset
+        is_plausible = claimed > begin and (batch.fault is None or claimed - batch.base_offset == batch.count)
+        if is_plausible and (following is None or claimed <= following):
+            return claimed
+        return begin + 1 if following is None else following
+
+    def _hand_out(self, records: Sequence[Any], offsets: list[int] | None = None) -> Iterator[Any]:
+        """Yield records from the present offset on; a batch is fetched whole, even if it began earlier."""
         if not self.is_bare:
-            return super()._consumer_record(tp, record)
-        read = bisect_left(record.records.offsets, self.next_fetch_offset)  # a batch is fetched whole
-        return BareRecords(record.records[read:]) if read else record
+            for record in records:
+                if record.offset >= self.next_fetch_offset:
+                    found = self._consumer_record(self._tp, record)
+                    self.next_fetch_offset = record.offset + 1
+                    yield found
+            return
+        for at in range(0, len(records), GROUP_RECORDS):
+            some = records
+            known = offsets
+            if len(records) > GROUP_RECORDS:
+                some = records[at : at + GROUP_RECORDS]
+                known = None if offsets is None else offsets[at : at + GROUP_RECORDS]
+            columns = Records.of(some, known)
+            if columns.offsets[0] < self.next_fetch_offset:
+                columns = columns[bisect_left(columns.offsets, self.next_fetch_offset) :]
+            if columns:
+                self.next_fetch_offset = columns.offsets[-1] + 1
+                yield BareRecords(columns, is_too_large(records[-1]))
 
     def bare(self, most: int) -> tuple[Records, bool]:
-        """Take at most so many bare records, about `MOST_BYTES`; and say if there may be more."""
-        taken, has_more = self._left, True
-        while has_more and taken.size_bytes < MOST_BYTES and len(taken) < most:
+        """Take at most this many bare records, about `MAX_RECORD_BYTES`; and say if there may be more."""
+        taken = self._left
+        has_more = True
+        took_long = False
+        while has_more and not took_long and taken.size_bytes < MAX_RECORD_BYTES and len(taken) < most:
             found = next(self, None)
             has_more = found is not None
             if found is not None:
                 taken.extend(found.records)
+                took_long = found.took_long
         self._left = taken.leave(most)
         if self._left:
-            self.next_fetch_offset, has_more = self._left.offsets[0], True
+            self.next_fetch_offset = self._left.offsets[0]
+            has_more = True
         elif taken:
             self.next_fetch_offset = max(self.next_fetch_offset, taken.offsets[-1] + 1)
         return taken, has_more
 
 
 class FetchResult(fetcher.FetchResult):
-    """Records of one answer for a partition, handed out `MOST_BYTES` at a time: it may have many small batches."""
+    """Records of one answer for a partition, handed out about `MAX_RECORD_BYTES` at a time."""
 
     _partition_records: Any
 
@@ -225,15 +224,14 @@ class FetchResult(fetcher.FetchResult):
         for record in self._partition_records:
             taken.append(record)
             size += record.serialized_key_size + record.serialized_value_size
-            if size >= MOST_BYTES or len(taken) == max_records:
+            if size >= MAX_RECORD_BYTES or len(taken) == max_records:
                 return taken, True
         return taken, False
 
 
-_reader: Any = import_module(default_records.DefaultRecordBatch.__module__)
-_reader.gzip_decode = gzip_decode
-_reader.snappy_decode = snappy_decode
-_reader.lz4_decode = _bounded(cramjam.lz4.decompress_into)
-_reader.zstd_decode = _bounded(cramjam.zstd.decompress_into)
-fetcher.PartitionRecords = PartitionRecords
-fetcher.FetchResult = FetchResult
+def install() -> None:
+    """Let every consumer that aiokafka makes in this process read like this; to do it twice changes nothing."""
+    patched: Any = fetcher
+    patched.MemoryRecords = Answer
+    patched.PartitionRecords = PartitionRecords
+    patched.FetchResult = FetchResult

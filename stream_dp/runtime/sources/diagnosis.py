@@ -6,9 +6,9 @@ it: then it belongs to the form of the records, and is nobody's own.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -16,8 +16,8 @@ import msgspec
 
 from stream_dp.windows.avro import has_header
 from stream_dp.windows.events import ABSENT, EventFormat, Partitioner, Record, RefusedError, find, names_of, path_of
+from stream_dp.windows.local_times import text_ms
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LEAST_USERS = 10
 """Fewer have no form in common that could be told, and no partitioner that could be known by them."""
 MOST_NAMES = 20
@@ -51,18 +51,68 @@ def form_of(value: bytes) -> str:
             "they look like Avro or Protobuf of a schema registry (a zero byte and a schema's number in front): where "
             "it is Avro, write format: avro, and registry; else write JSON objects, or convert them"
         )
-    for head, words in _HEADS:
-        if value.startswith(head):
-            return words
+    head = next((words for head, words in _HEADS if value.startswith(head)), "")
+    return head or _form_of_text(value)
+
+
+def _form_of_text(value: bytes) -> str:
     try:
         text = value.decode()
     except UnicodeDecodeError:
         text = ""
     if not text or not all(character.isprintable() or character.isspace() for character in text):
         return "they look binary (Protobuf, Avro, MessagePack): write JSON objects, or convert them"
-    if text.lstrip().startswith("{"):
-        return "they begin like JSON objects and are cut off, or hold several objects: write one whole object a record"
-    return "they look like plain text: write JSON objects"
+    if not text.lstrip().startswith("{"):
+        return "they look like plain text: write JSON objects"
+    slip = json_slip(value)
+    if slip:
+        return f"they contain {slip}"
+    return "they begin like JSON objects and are cut off, or hold several objects: write one whole object a record"
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SLIPS = (
+    (re.compile(r"\b(?:NaN|Infinity)\b"), "NaN or Infinity, which JSON does not have: write null"),
+    (re.compile("'"), "single quotes: write double quotes, as a JSON serializer does"),
+    (re.compile(r"\b(?:None|True|False)\b"), "None, True or False of Python: use a JSON serializer"),
+    (re.compile(r",\s*[}\]]"), "a trailing comma: remove it"),
+    (re.compile(r"[{,]\s*[A-Za-z_$][\w$]*\s*:"), "names without quotes: write them in double quotes"),
+)
+"""Slips of people who write JSON by hand, looked for outside quoted text."""
+
+
+def json_slip(value: bytes) -> str:
+    """Return what keeps an object from being JSON, and what to do; empty if it is none of the usual slips."""
+    text = value.decode(errors="replace").strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        return ""
+    unquoted = _STRING.sub('""', text)
+    return next((words for pattern, words in _SLIPS if pattern.search(unquoted)), "")
+
+
+_NUMBER_BYTES = {8: "Long", 4: "Integer"}
+JSON_KEY = "JSON"
+REGISTRY_KEY = "Avro, Protobuf or JSON of a schema registry"
+COMPOSITE_KEYS = (JSON_KEY, REGISTRY_KEY)
+"""Forms of keys that may hold more than a user."""
+
+
+def form_of_key(key: bytes) -> str:
+    """Return a guess at the form of a key that is not the plain text of a user; empty if it looks like text."""
+    if not key:
+        return "empty"
+    is_avro_text = has_header(key) and key[_REGISTRY:][:1] == bytes([2 * (len(key) - _REGISTRY - 1) % 256])
+    if len(key) in _NUMBER_BYTES and key[0] in (0x00, 0xFF) and not is_avro_text:
+        return f"a whole number in {len(key)} bytes, as of Java's {_NUMBER_BYTES[len(key)]}Serializer"
+    if has_header(key):
+        return REGISTRY_KEY
+    if key[:1] in (b"{", b"[", b'"'):
+        return JSON_KEY
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return "binary"
+    return "" if text.isprintable() else "binary"
 
 
 def form_of_no_avro(value: bytes) -> str:
@@ -213,7 +263,7 @@ _TYPES: Mapping[type, str] = {
     type(None): "null",
     bool: "true or false",
     int: "a whole number",
-    float: "a number with a fraction",
+    float: "a number with a decimal point",
     str: "a text",
     list: "a list",
     dict: "an object",
@@ -234,13 +284,9 @@ def is_plausible(time_ms: int, written_ms: int) -> bool:
 
 def _iso_ms(value: object) -> int | None:
     try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return text_ms(value) if isinstance(value, str) else None
     except ValueError:
         return None
-    if moment is None:
-        return None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _number(value: object) -> int | None:

@@ -5,6 +5,7 @@ No user, item or value is told. Names of fields are told on the terminal of an o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,17 @@ from pydantic import BaseModel, Field
 from stream_dp.config.loading import unknown
 from stream_dp.config.plan import SourcePlan, ViewPlan
 from stream_dp.runtime.factory import event_format, partitioner
-from stream_dp.runtime.sources.diagnosis import ITEM_TYPES, Fields, fits, fitting, form_of_no_avro, most_common_form
+from stream_dp.runtime.kafka.record_batches import MAX_RECORD_BYTES
+from stream_dp.runtime.sources.diagnosis import (
+    COMPOSITE_KEYS,
+    ITEM_TYPES,
+    Fields,
+    fits,
+    fitting,
+    form_of_key,
+    form_of_no_avro,
+    most_common_form,
+)
 from stream_dp.runtime.sources.sampling import Trial
 from stream_dp.windows.avro import whole
 from stream_dp.windows.count_rows import REPEATS
@@ -40,15 +51,20 @@ def share_words(part: int, whole: int) -> str:
 
 
 _REMEDIES = {
-    "null_key": "they have no key, but the key must be the user; let the producers write it",
+    "null_key": "they have no key, but the key must be the user; let the producers write it, or {by_field}",
     "null_value": "they have neither a value nor a watermark; let the producers write events only",
-    "bad_key": f"their {{key}} is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user",
-    "batch_too_large": "their compressed batch would unpack to more than 32 MiB and was not unpacked; let the "
-    "producers send smaller ones",
-    "record_too_large": f"their value is larger than {MOST_BYTES:,} bytes, the limit where {{source}}.key is set; let "
-    "the producers write smaller events, or key by user",
-    "key_mismatch": "their key differs from field {user!r}; let the producers key by that field, or correct "
-    "{source}.user",
+    "bad_key": f"their {{key}} is empty or longer than {MAX_KEY_BYTES:,} bytes; let the producers write the user"
+    "{or_by_field}",
+    "record_too_large": f"they take more than {MAX_RECORD_BYTES >> 20} MiB or, where {{source}}.key is set, their "
+    f"value takes more than {MOST_BYTES:,} bytes; let the producers write smaller events, or key by user",
+    "bad_header": "the name of one of their headers is not UTF-8; let the producers write names in UTF-8",
+    "damaged_record": "their bytes are not a record of Kafka; check the client that the producers use",
+    "damaged_batch": "their bytes are damaged, on the broker's disk or on the way; check its disks "
+    "(kafka-dump-log.sh). Each stands for a batch, at the offset of its last record",
+    "unsupported_format": "they are in a format of Kafka before 0.11 or in an unknown compression; let the producers "
+    "use a current client with gzip, snappy, lz4 or zstd, or none",
+    "key_mismatch": "their key differs from field {user!r}; let the producers key by that field, correct "
+    "{source}.user, or {by_field}",
     "malformed_json": "their value is not JSON; let the producers write one JSON object per record",
     "malformed_avro": "their value is not Avro of a schema registry; let the producers use its serializer, which puts "
     "a zero byte and the id of the schema in front",
@@ -63,7 +79,7 @@ _REMEDIES = {
     "no_timestamp": "the producer wrote them without a timestamp (-1), and {source} has no time field; let the "
     "producers write timestamps, or set {source}.time",
     "bad_watermark": "the watermark header must be a time in ms since 1970, as text: a whole number, from 1990 to "
-    "{aheads} ahead of the clock. These watermarks are not used",
+    "{aheads} ahead of the clock; let the producers write that. These watermarks are not used",
     "wrong_partition": "they are not in the partition that {source}.partitioner ({partitioner}) gives their user; if "
     "the producers use {other_hash}",
     "before_start": "their time is before the first window, which began with window.start or the first start, so a "
@@ -99,6 +115,8 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
         source=place,
         key="key" if source.key_field is None else f"field {source.key_field!r}",
         user=source.user_field,
+        by_field=_by_field(source),
+        or_by_field=f", or {_by_field(source)}" if source.key_field is None else "",
         fields=_needed_fields(source, views),
         types=_types(source, views),
         partitioner=source.partitioner,
@@ -111,6 +129,14 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
         or_unit=f", or {unit}" if is_timed else "",
         or_unit_of_new=f". If only new events are refused like this, {unit}" if is_timed else "",
     )
+
+
+def _by_field(source: SourcePlan) -> str:
+    """Return how the user is read from the value, whatever the record key is."""
+    place = f"sources.{source.name}"
+    if source.user_field is None:
+        return f"set {place}.key: FIELD, the field with the user"
+    return f"set {place}.key: {source.user_field} and leave {place}.user out"
 
 
 def _needed_fields(source: SourcePlan, views: Sequence[ViewPlan]) -> str:
@@ -188,6 +214,7 @@ def findings(
         if reason not in NO_FAULTS | OF_RECORDS and (others := set(found).difference(trial.mistimed))
     ]
     yield from sorted([*of_all, *of_views], key=lambda one: -one.records)
+    yield from _unreadable_keys(source, trial)
     yield from _clipped(source, views, trial)
     yield from _unmarked(views, trial)
     yield from _historic(source, views, trial)
@@ -203,23 +230,32 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
     """Return the form of the records that are refused for a reason, if one is recognised."""
     places = set(trial.refused[reason])
     records = [record for record in trial.sample if (record.partition, record.offset) in places]
-    values = [record.value for record in records]
-    if reason == "malformed_json":
-        return f"their value is not JSON; {most_common_form(values)}"
-    if reason == "malformed_avro":
-        return f"their value is not Avro of a schema registry; {most_common_form(values, form_of_no_avro)}"
     fields = _fields(records, source, trial)
     lists = event_format(source, views).lists
     paths = {view.item_field: view.item_path for view in views}
     paths |= {field: path for path, field in reversed(source.fields.items())}
     match reason:
+        case "malformed_json":
+            return f"their value is not JSON; {most_common_form(record.value for record in records)}"
+        case "malformed_avro":
+            form = most_common_form((record.value for record in records), form_of_no_avro)
+            return f"their value is not Avro of a schema registry; {form}"
         case "missing_field":
             return _missing(fields, paths, with_names=with_names)
         case "wrong_type":
             written_ms = max(map(trial.written_ms, records), default=0)
             return _mistyped(fields, paths, lists, source, written_ms)
-        case "key_mismatch" if with_names and (same := fields.like_keys()):
-            return f"their key is field {same[0]!r}; set sources.{source.name}.user: {same[0]}"
+        case "key_mismatch":
+            return _mismatched(fields, [record.key for record in records], source, with_names=with_names)
+    return ""
+
+
+def _mismatched(fields: Fields, keys: Iterable[bytes], source: SourcePlan, *, with_names: bool) -> str:
+    """Return what the keys are instead of the user that the values name."""
+    if form := most_common_form(keys, form_of_key):
+        return f"their key is {form}, not the text of field {source.user_field!r}; {_by_field(source)}"
+    if with_names and (same := fields.like_keys()):
+        return f"their key is field {same[0]!r}; set sources.{source.name}.user: {same[0]}"
     return ""
 
 
@@ -340,6 +376,18 @@ def _placing(source: SourcePlan, trial: Trial) -> str:
     return f"{said}, and neither {' nor '.join(_HASHES)} fits; let the producers use one of them"
 
 
+def _unreadable_keys(source: SourcePlan, trial: Trial) -> Iterator[Finding]:
+    """Keys that may hold more than the user, where nothing compares them with a field."""
+    if source.key_field is not None or source.user_field is not None:
+        return
+    keys = {record.key for record in trial.sample if record.key}
+    forms = Counter(map(form_of_key, keys))
+    for form in COMPOSITE_KEYS:
+        if 2 * forms[form] > len(keys):
+            message = f"the keys are {form}. Every distinct key counts as one user; if a key holds more, "
+            yield Finding(path=f"sources.{source.name}.key", message=message + _by_field(source))
+
+
 def _clipped(source: SourcePlan, views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
     for view in views:
         taken = trial.views[view.name]
@@ -357,9 +405,9 @@ def _unmarked(views: Sequence[ViewPlan], trial: Trial) -> Iterator[Finding]:
             where = "no partition has" if len(bare) == len(trial.sample.records) else "some partitions do not have"
             yield Finding(
                 path=f"views.{view.name}.window.clock",
-                message=f"{where} a watermark among the newest records; without one, windows close "
-                f"{format_duration(view.window.idle_ms)} (window.idle) after the wall clock at the earliest: write "
-                "watermarks to every partition, or set clock: wall",
+                message=f"{where} a watermark among the newest records; after "
+                f"{format_duration(view.window.idle_ms)} (window.idle) without one, the time of a partition advances "
+                "only as fast as the wall clock: write watermarks to every partition, or set clock: wall",
             )
 
 

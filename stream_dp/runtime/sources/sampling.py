@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from aiokafka import TopicPartition
 
@@ -37,6 +37,7 @@ SAMPLE_BYTES = 16 << 20
 """Of keys and values, for each source."""
 SAMPLE_SECONDS = 10.0
 
+StoppedBy = Literal["", "time", "size"]
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -47,11 +48,11 @@ class Sample:
 
     Attributes:
         records: in the order of their partitions.
-        is_cut_short: whether the time or the bytes were used up first.
+        stopped_by: limit that was reached before all records were read: "time", "size", or none.
     """
 
     records: Mapping[int, Sequence[Any]]
-    is_cut_short: bool
+    stopped_by: StoppedBy = ""
 
     def __iter__(self) -> Iterator[Any]:
         return (record for records in self.records.values() for record in records)
@@ -77,20 +78,22 @@ async def read_sample(
     found: dict[int, list[Any]] = defaultdict(list)
     ends = await client.ends([TopicPartition(source.topic, partition) for partition in range(source.partitions)])
     if not any(ends.values()):
-        return Sample(found, is_cut_short=False)
+        return Sample(found)
     each, room = -(-records // source.partitions), SAMPLE_BYTES
-    following = cast("AsyncGenerator[Any]", client.follow([source.topic], until_end=True, last=each))
-    is_whole = False
+    newest_of_each = client.follow([source.topic], until_end=True, last=each, foreign=True)
+    following = cast("AsyncGenerator[Any]", newest_of_each)
+    stopped_by: StoppedBy = "time"
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s), aclosing(following) as newest:
             async for record in newest:
+                if room <= 0:
+                    stopped_by = "size"
+                    break
                 found[record.partition].append(record)
                 room -= len(record.key or b"") + len(record.value or b"")
-                if room <= 0:
-                    break
             else:
-                is_whole = True
-    return Sample(found, is_cut_short=not is_whole)
+                stopped_by = ""
+    return Sample(found, stopped_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from stream_dp.config.planner import build_plan
 from stream_dp.control.editions import beginnings
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import sources_of
 from stream_dp.runtime.sources.findings import (
     CLIPPED_PERCENT,
@@ -26,9 +26,11 @@ from stream_dp.runtime.sources.findings import (
     share_words,
 )
 from stream_dp.runtime.sources.sampling import (
+    SAMPLE_BYTES,
     SAMPLE_RECORDS,
     SAMPLE_SECONDS,
     Sample,
+    StoppedBy,
     Taken,
     Trial,
     count_sample,
@@ -108,6 +110,9 @@ def _words(view: ViewPlan, level: int, taken: Taken) -> str:
 
 log = logging.getLogger("stream_dp.worker")
 
+LIMITS: Mapping[StoppedBy, str] = {"": "", "time": "{seconds:.3g} s", "size": f"{SAMPLE_BYTES >> 20} MiB"}
+"""Limits of a sample, in words."""
+
 START_SECONDS = 3.0
 """Time that a first start may take for the samples."""
 LEAST_EVENTS = 20
@@ -131,7 +136,8 @@ class SourceSurvey(BaseModel):
     source: str
     topic: str
     records: int = Field(description="Read, the newest of every partition.")
-    cut_short: bool = Field(description="Whether the time or the bytes for it were used up.")
+    stopped_by: StoppedBy = Field(description="Limit that was reached before all were read: `time` or `size`.")
+    limit: str = Field(description="That limit.")
     watermarks: int = Field(description="Of the records.")
     refused: dict[str, int] = Field(description="Records that are no event for any view, by reason.")
     users: int = Field(description="Distinct ones.")
@@ -165,13 +171,14 @@ async def survey(
         ConfigError: the schema registry refuses the login, or is not trusted.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
-    begun = beginnings(await read_history(plan, client))
+    begun = beginnings(await read_accepted(plan, client))
     known = {name: at_ms for name, at_ms in begun.items() if at_ms <= now_ms}
     found = []
+    each_s = within_s / len(sources_of(plan))
     async with open_registry(plan, patient=False) as schemas:
         for source in sources_of(plan).values():
             views = _on(source, plan)
-            sample = await read_sample(client, source, records, within_s / len(sources_of(plan)))
+            sample = await read_sample(client, source, records, each_s)
             read = await _schemas(schemas, source, sample)
             trial = count_sample(source, views, sample, known, now_ms, read)
             fresh = [view.name for view in views if view.name not in begun]
@@ -191,7 +198,8 @@ async def survey(
                     source=source.name,
                     topic=source.topic,
                     records=len(trial.sample),
-                    cut_short=trial.sample.is_cut_short,
+                    stopped_by=trial.sample.stopped_by,
+                    limit=LIMITS[trial.sample.stopped_by].format(seconds=each_s),
                     watermarks=trial.watermarks.total(),
                     refused={reason: len(places) for reason, places in sorted(trial.refused.items())},
                     users=len(trial.places),
@@ -222,7 +230,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
             from before the first window, are no fault.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
-    if await read_history(plan, client):
+    if await read_accepted(plan, client):
         return
     sources = sources_of(plan)
     present = await client.describe(list(sources))
@@ -232,7 +240,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
         views = _on(source, plan)
         sample = await read_sample(client, source, within_s=START_SECONDS / len(fresh))
         if not len(sample):
-            why = "could not be read in time" if sample.is_cut_short else "has no record yet"
+            why = "could not be read in time" if sample.stopped_by == "time" else "has no record yet"
             log.info("sources.%s: topic %s %s; its views begin unchecked", source.name, source.topic, why)
             continue
         async with open_registry(plan, patient=False) as schemas:

@@ -23,7 +23,7 @@ from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryLog
-from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.factory import Factory, Settled
 from stream_dp.runtime.faust.app import new_app, new_tables, register_agents
 from stream_dp.runtime.faust.copies import Copies, reading
 from stream_dp.runtime.faust.delivery import OF_A_PROCESS, Counters, Publisher
@@ -35,7 +35,7 @@ from stream_dp.runtime.kafka.open_transactions import LOOK_SECONDS as TRANSACTIO
 from stream_dp.runtime.kafka.open_transactions import OpenTransactions
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import RENEWAL_SECONDS
-from stream_dp.runtime.settled import Adoption, Settled
+from stream_dp.runtime.settled import Adoption
 from stream_dp.runtime.sources.schema_registry import SourceSchemas
 from stream_dp.runtime.worker.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.worker.reporting import Standing, standings
@@ -199,7 +199,9 @@ class Worker:
             schemas=schemas,
             accept_loss=options.accept_loss,
         )
-        self.adoption = Adoption(settled, client, keys.application, self.app.outage, self._take, self.host.hold)
+        self.adoption = Adoption(
+            settled, client, keys.application, self.app.outage, self._take, self.clock, self._is_judge
+        )
         self.host.catch_up = self.adoption.catch_up
         self.timers = Timers(self.app, self.host, client, self.adoption, self.clock)
         self.watch = Watch(self.app, plan, settled, client, self.host.release_topics)
@@ -241,6 +243,10 @@ class Worker:
         except (BrokerError, TimeoutError):
             return None
         return ConfigError(self.watch.wrong) if self.watch.wrong else None
+
+    def _is_judge(self) -> bool:
+        """Return True if this worker owns the control partition, so that it gives the verdicts on settings."""
+        return not self.app.rebalancing and self.adoption.place in self.app.consumer.assignment()
 
     def _take(self, settled: Settled) -> None:
         """Go on with newer settings; every part is loaded anew, and woken up by a greeting."""
@@ -287,8 +293,6 @@ class Worker:
         if joining := self._joining() or self.host.waiting_for:
             return joining
         waiting = [partition for partition in self.partitions if not self.host.has_loaded(partition)]
-        if waiting and self.adoption.refusal:
-            return f"settings that it cannot take up, to load {len(waiting)} partitions: {self.adoption.refusal}"
         return f"the stored state of {len(waiting)} partitions, which is read and checked" if waiting else ""
 
     def _joining(self) -> str:

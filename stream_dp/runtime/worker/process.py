@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NoReturn
 
@@ -22,8 +22,8 @@ from stream_dp.errors import WRONG_CONFIGURATION, BrokerError, ConfigError, Faul
 from stream_dp.runtime.faust.host import Agent
 from stream_dp.runtime.faust.membership import admit
 from stream_dp.runtime.kafka.client import Client, connect
-from stream_dp.runtime.kafka.cluster import missing
-from stream_dp.runtime.kafka.outages import not_allowed, patiently
+from stream_dp.runtime.kafka.cluster import Cluster, missing
+from stream_dp.runtime.kafka.outages import explain_silence, not_allowed, patiently
 from stream_dp.runtime.kafka.ownership import Owner, claimed
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
@@ -89,7 +89,9 @@ async def run_worker(
             watch = asyncio.create_task(_watch_start(plan, start, stop))
             log.info("connecting to the broker at %s", plan.broker.address)
             start.wait_for(f"the broker at {plan.broker.address}")
-            client = await patiently(lambda: stack.enter_async_context(connect(plan.broker, patient=True)))
+            client = await patiently(
+                lambda: stack.enter_async_context(connect(plan.broker, patient=True)), explainer(plan)
+            )
             life = running(plan, client, agents, options, health=health)
             try:
                 worker = await stack.enter_async_context(life)
@@ -191,9 +193,12 @@ async def running(
     start = health.start
     registry = f", or of the schema registry at {plan.registry.url}" if plan.registry is not None else ""
     start.wait_for(f"the answers of the broker at {plan.broker.address} about the topics{registry}")
+    explain = explainer(plan)
     if not options.unchecked_data and not options.accept_loss:
-        await patiently(lambda: check_first_starts(plan, client, options.clock_ms(), backfill=options.backfill))
-    await patiently(lambda: _check_keys(plan, client))
+        await patiently(
+            lambda: check_first_starts(plan, client, options.clock_ms(), backfill=options.backfill), explain
+        )
+    await patiently(lambda: _check_keys(plan, client), explain)
     settled = await patiently(
         lambda: prepare(
             plan,
@@ -202,7 +207,8 @@ async def running(
             accept_loss=options.accept_loss,
             backfill=options.backfill,
             clock_bound_ms=options.clock_bound_ms,
-        )
+        ),
+        explain,
     )
     keys = load_keys(plan.key_file)
     if words := differing(plan, settled.plan.settings, settled.plan.raw, "the worker goes by the settings"):
@@ -225,6 +231,15 @@ async def running(
         finally:
             await asyncio.wait_for(worker.app.stop(), STOP_SECONDS)
             worker.host.forget()
+
+
+def explainer(plan: Plan) -> Callable[[], Awaitable[str]] | None:
+    """Return the function that finds out why the broker of a plan does not answer; None for the embedded log."""
+
+    async def explain() -> str:
+        return await explain_silence(Cluster.of(plan.broker))
+
+    return None if plan.broker.is_embedded else explain
 
 
 async def _check_keys(plan: Plan, client: Client) -> None:

@@ -49,7 +49,7 @@ from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.rekeying import place_behind
 
 if TYPE_CHECKING:
-    from stream_dp.runtime.worker.assembly import Worker
+    pass
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -112,7 +112,8 @@ def _read_counts(plan: Plan, partition: int, rows: Rows, into: Standing) -> None
             for name, mark in marker.views.items():
                 definition = plan.views.get(name)
                 if definition is not None and (definition.until_ms is None or mark.open_from_ms < definition.until_ms):
-                    status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms)
+                    clocks = {number: clock.clock_ms for number, clock in mark.source_partitions.items()}
+                    status = ViewStatus(clock_ms=mark.clock_ms, open_from_ms=mark.open_from_ms, source_clocks_ms=clocks)
                     into.views.setdefault(definition.view, status)  # the oldest that has a window open
         if source.key_field is not None:
             stored = rows.get(rekey_key(source.name))
@@ -175,13 +176,13 @@ async def reporting(plan: Plan, client: Client, health: Health) -> AsyncIterator
                     for source, records in one.lag.items()
                 }
                 await client.publish([Message(topic, key, encode_status(status))])
-                said = status.settings, status.settings_error, status.clock_ahead_ms != 0
+                said = status.settings, status.topic_problems, status.clock_ahead_ms != 0
             except (StreamDPError, KafkaError) as error:
                 health.lag = {}
                 log.debug("the status cannot be published: %s", error)
             while True:
                 await asyncio.sleep(min(LOOK_SECONDS, REPORT_SECONDS))
-                news = _goes_by(plan, health).settings, _refusal(health), health.clock_ahead_ms != 0
+                news = _goes_by(plan, health).settings, _problems(health), health.clock_ahead_ms != 0
                 if time.monotonic() >= due or news != said:
                     break
 
@@ -217,8 +218,7 @@ async def current(plan: Plan, client: Client, health: Health, since_ms: int) -> 
         reported_ms=health.now_ms,
         settings=plan.settings,
         waiting_for=health.waiting_for,
-        settings_error=_refusal(health),
-        topic_problems=[] if worker is None else _topic_problems(worker),
+        topic_problems=_problems(health),
         clock_ahead_ms=health.clock_ahead_ms,
         open_transactions=[] if worker is None else _open_transactions(worker.transactions),
         partitions={partition: _partition(standing, ends) for partition, standing in standings.items()},
@@ -232,18 +232,18 @@ def _open_transactions(transactions: OpenTransactions) -> list[TransactionStatus
     ]
 
 
-def _topic_problems(worker: Worker) -> list[str]:
-    """Return what somebody has to put right of the topics."""
-    return [*map(str, worker.watch.wrong), *worker.host.release_topics.problems]
-
-
 def _goes_by(plan: Plan, health: Health) -> Plan:
     """Return the plan in effect at a worker: it may be newer than that of its start."""
     return plan if health.worker is None else health.worker.plan
 
 
-def _refusal(health: Health) -> str:
-    return "" if health.worker is None else health.worker.adoption.refusal
+def _problems(health: Health) -> list[str]:
+    """Return what somebody has to put right, so that nothing is late."""
+    if health.worker is None:
+        return []
+    lacking = [health.worker.adoption.problem] if health.worker.adoption.problem else []
+    stopped = health.worker.host.release_topics.problems
+    return [*(str(fault) for fault in health.worker.watch.wrong), *lacking, *stopped]
 
 
 def _partition(standing: Standing, ends: Mapping[TopicPartition, int]) -> PartitionStatus:

@@ -25,6 +25,7 @@ from aiokafka import TopicPartition
 from stream_dp.config.plan import Plan
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.runtime.clock import Clock, Difference, Tick, apart
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.app import App
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.membership import STABLE, expected, hole, places_in_words, unowned
@@ -41,7 +42,7 @@ from stream_dp.runtime.kafka.topic_checks import (
 )
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.settled import Adoption, Settled
+from stream_dp.runtime.settled import Adoption
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
@@ -296,6 +297,7 @@ class Watch:
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
         self._plan = plan = settled.plan
+        self._lacking = settled.lacking
         topics = Topics.of(plan)
         self._stateless = {spec.name: spec for spec in topics.all(plan) if spec.name in topics.stateless(plan)}
         watched = {spec.name for spec in topics.all(plan)} - topics.releases(plan)
@@ -388,7 +390,7 @@ class Watch:
             ConfigError: records of one were deleted, or it has other partitions.
             BrokerError: the cluster does not say how its topics are.
         """
-        found = await look_at_topics(self._plan, self._client)
+        found = await look_at_topics(self._plan, self._client, self._lacking)
         if found.lost:
             raise ConfigError(found.lost)
         for words in [*found.righted, *(str(fault) for fault in found.wrong if fault not in self.wrong)]:

@@ -25,7 +25,6 @@ from fractions import Fraction
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
-from importlib.resources import files
 from itertools import pairwise
 from typing import Self
 from zoneinfo import ZoneInfo
@@ -34,10 +33,9 @@ from stream_dp.errors import Fault
 from stream_dp.windows.durations import DAY_MS, EPOCH, CalendarUnit, format_time
 from stream_dp.windows.shapes.shape import Interval, Settings, Shape
 from stream_dp.windows.shapes.tumbling import Tiling
+from stream_dp.windows.time_zones import END_YEAR, FIRST_YEAR, utc_offset_s, zone_rules
 
 HOUR_MS = 3_600_000
-FIRST_YEAR, END_YEAR = 1970, 2100
-"""The starts from the first of these years up to the other one follow the rules of the zone."""
 UTC_ZONE = "UTC"
 _EPOCH = date(FIRST_YEAR, 1, 1).toordinal()
 _DAYS = 146_097
@@ -204,34 +202,6 @@ def unit_of(size: int | CalendarUnit) -> CalendarUnit | None:
     return CalendarUnit.DAY if size == DAY_MS else None
 
 
-def check_zone(name: str) -> str:
-    """Return the name of a time zone that there are rules of.
-
-    Raises:
-        ValueError: there is none of this name.
-    """
-    if name not in _zones():
-        city = name.rpartition("/")[2].lower()
-        alike = [zone for zone in sorted(_zones()) if zone.rpartition("/")[2].lower() == city]
-        raise ValueError(
-            f"no time zone has this name; write {' or '.join(alike)}"
-            if alike
-            else "no time zone has this name; write a name of the IANA's database, as Europe/Berlin or UTC"
-        )
-    return name
-
-
-@cache
-def _zones() -> frozenset[str]:
-    return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split())
-
-
-def zone_rules(name: str) -> ZoneInfo:
-    """Return the rules of a time zone, from the package that is pinned, whatever the machine has."""
-    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
-        return ZoneInfo.from_file(file, key=name)
-
-
 @dataclass(frozen=True, slots=True)
 class _Table:
     """The starts of a calendar, by number: 0 is the first one of 1970.
@@ -321,20 +291,13 @@ def _begins(rules: ZoneInfo, days: Sequence[int]) -> Iterator[int]:
     """For each date the first moment at which clocks show it, or a later one, in ms."""
     for day in days:
         midnight = datetime.fromordinal(_EPOCH + day).replace(tzinfo=rules)
-        before, behind = _seconds(midnight), _seconds(midnight.replace(fold=1))
+        before, behind = utc_offset_s(midnight), utc_offset_s(midnight.replace(fold=1))
         start = day * 86_400 - before
         if behind > before:  # no clock shows midnight: it is passed over at the change, which is looked for
             low, high = day * 86_400 - behind, start
             while high - low > 1:
                 middle = (low + high) // 2
-                changed = _seconds((EPOCH + timedelta(seconds=middle)).astimezone(rules)) >= behind
+                changed = utc_offset_s((EPOCH + timedelta(seconds=middle)).astimezone(rules)) >= behind
                 low, high = (low, middle) if changed else (middle, high)
             start = high
         yield start * 1000
-
-
-def _seconds(time: datetime) -> int:
-    """Return how far local clocks are ahead of UTC."""
-    offset = time.utcoffset()
-    assert offset is not None  # noqa: S101 - every zone has one
-    return offset.days * 86_400 + offset.seconds

@@ -149,6 +149,11 @@ class Shape(ABC):
         """An interval than which none is longer: of periods, one that has the most windows."""
 
     @property
+    def longest_ms(self) -> int:
+        """Length of the longest interval."""
+        return self.longest.length_ms
+
+    @property
     @abstractmethod
     def per_second(self) -> Fraction:
         """Intervals that begin in a second, on average."""

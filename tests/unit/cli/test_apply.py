@@ -14,13 +14,13 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
-from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.editions import Posted, Verdict, encode_verdict, first_record, next_record, plan_holding, plan_of
 from stream_dp.control.settings_change import LEAD_MS
 from stream_dp.errors import AccessError, ConfigError
 from stream_dp.operations.settings import tuned
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import SettingsLog, post, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, read_history
 from stream_dp.runtime.kafka.rights import AclEntry, worker_rights
 from stream_dp.windows.durations import format_time, moment
 
@@ -47,8 +47,9 @@ def tomorrow() -> int:
 @pytest.fixture
 def started(visits: Plan, log: MemoryLog) -> MemoryLog:
     """The embedded log of an application whose worker was started with the file."""
+    log.create("visits", 2)
     log.create("visits-control", 1)
-    assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, now_ms() - 3_600_000)))
+    assert asyncio.run(post_accepted(visits, MemoryClient(log), first_record(visits, now_ms() - 3_600_000)))
     return log
 
 
@@ -57,13 +58,14 @@ def noon(visits: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> Memor
     """The same at a time that does not go on."""
     for module in ("settings", "status"):
         monkeypatch.setattr(f"stream_dp.operations.{module}.wall_clock_ms", lambda: NOON)
+    log.create("visits", 2)
     log.create("visits-control", 1)
-    assert asyncio.run(post(visits, MemoryClient(log), first_record(visits, NOON - 3_600_000)))
+    assert asyncio.run(post_accepted(visits, MemoryClient(log), first_record(visits, NOON - 3_600_000)))
     return log
 
 
 def known(plan: Plan, log: MemoryLog) -> list[Posted]:
-    return asyncio.run(read_history(plan, MemoryClient(log)))
+    return [*asyncio.run(read_history(plan, MemoryClient(log))).posted]
 
 
 def changed(file: Path, *changes: tuple[str, str], name: str = "changed.yaml") -> Path:
@@ -94,6 +96,15 @@ def says(log: MemoryLog, *workers: WorkerStatus) -> None:
     log.create("visits-status", 1)
     for one in workers:
         log.append("visits-status", 0, one.instance.encode(), encode_status(one))
+
+
+def judges(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, reason: str = "") -> None:
+    """Let a worker give its verdict on settings 2 between two looks of a command that waits."""
+
+    async def sleep(_seconds: float) -> None:
+        log.append("visits-control", 0, b"verdicts/2/worker", encode_verdict(Verdict(2, now_ms(), reason)))
+
+    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", sleep)
 
 
 # -- apply ----------------------------------------------------------------------------------------------------------
@@ -128,7 +139,7 @@ def test_what_is_agreed_to_holds_from_the_window_that_was_shown(
     assert (said.code, said.err, asked) == (0, "", ["Apply this change?"])
     assert said.out.splitlines()[-2:] == [
         "Posted: settings 2 of visits.",
-        "No worker runs. Workers use settings 2 when they start.",
+        "No worker runs. Settings 2 wait until a worker starts and accepts them.",
     ]
     posted = known(visits, started)[1]
     assert (posted.number, posted.begins, posted.ends, posted.note) == (2, {"searches": at}, {}, "more of them")
@@ -165,7 +176,7 @@ def test_an_older_file_goes_back(call: Make, visits_file: Path, visits: Plan, st
     assert third.sections == first.sections
     assert plan_of(third, visits) == visits
     said = call("apply", visits_file, "--yes")
-    assert said.out == "No changes: settings 3 of visits are in effect.\n"
+    assert said.out == "No changes: settings 3 of visits wait for a worker to accept them.\n"
 
 
 def test_a_machine_reads_the_change_and_that_it_holds(
@@ -179,7 +190,10 @@ def test_a_machine_reads_the_change_and_that_it_holds(
     assert (view["view"], view["change"], view["at_ms"], view["goes_on"]) == ("searches", "changed", at, False)
     assert view["day_before"]["epsilon"]["exact"] == "5000003/10000000"
     assert done["ledgers"][0]["lasts_after"] == {"for_ms": 10 * DAY, "until_ms": None, "is_whole": True}
-    assert done["workers"] == {"used_by": [], "others": [], "silent": 0, "ran": False, "refusals": {}}
+    assert done["workers"] == {"used_by": [], "others": [], "silent": 0, "ran": False} | {
+        "state": "waiting",
+        "reason": "",
+    }
     asks = call("apply", visits_file, "--json")
     assert asks.code == 2
     assert "--json cannot ask. Add --yes or --dry-run." in asks.err
@@ -220,6 +234,28 @@ def test_a_change_that_needs_a_restart_is_refused_while_a_worker_runs_and_made_w
     started.append("visits-status", 0, b"one", None)
     assert call("apply", other, "--yes").code == 0
     assert len(known(visits, started)) == 2
+
+
+def test_other_number_of_partitions_is_refused_though_no_worker_runs(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    said = call("apply", changed(visits_file, ("partitions: 2", "partitions: 4")), "--yes")
+    assert said.code == 2
+    assert "sources.visits.partitions: the topics of the application were created with 2 partitions" in said.err
+    assert len(known(visits, started)) == 1
+
+
+@pytest.mark.parametrize("partitions", [None, 3])
+def test_missing_or_changed_source_topic_is_refused(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, partitions: int | None
+) -> None:
+    started.delete("visits")
+    if partitions is not None:
+        started.create("visits", partitions)
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert said.code == 2
+    assert f"sources.visits.{'topic' if partitions is None else 'partitions'}: " in said.err
+    assert len(known(visits, started)) == 1
 
 
 def test_a_source_with_another_topic_needs_another_name_and_is_never_posted(
@@ -273,7 +309,7 @@ def test_who_comes_second_is_told_what_holds_now(
     def meanwhile(*_: Any, **__: Any) -> None:
         log = known(visits, started)
         record = next_record(log, theirs, {"pages": tomorrow(), "searches": tomorrow()}, {}, now_ms(), "first come")
-        assert asyncio.run(post(visits, MemoryClient(started), record))
+        assert asyncio.run(post_accepted(visits, MemoryClient(started), record))
 
     posting = SettingsLog.post
 
@@ -317,8 +353,9 @@ def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
 ) -> None:
     changed(visits_file, ("{size: 1d}", "{size: 1d, clock: event}"), name=visits_file.name)
     plan = load_plan(visits_file)
+    log.create("visits", 2)
     log.create("visits-control", 1)
-    assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, 90 * DAY)))
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 90 * DAY)))
     silent = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert silent.code == 2
     assert "views.searches: watermarks move its clock, and no worker reports it; say when to begin" in silent.err
@@ -357,11 +394,40 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
 def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
     call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0)
     says(started, worker("one", 2), worker("two", 1))
+    judges(started, monkeypatch)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
     assert "1 of 2 workers use settings 2. Not yet: two." in said.out
+
+
+def test_settings_that_no_worker_looks_at_are_exit_code_three(
+    call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0)
+    says(started, worker("one", 1))
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
+    assert said.code == 3
+    assert said.out.splitlines()[-1].startswith("No worker has accepted settings 2 yet.")
+
+
+def test_refusal_is_shown_with_its_reason_and_the_next_number_follows(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(started, worker("one", 1))
+    judges(started, monkeypatch, "views.searches: a list was changed")
+    said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes", "--json")
+    assert said.code == 2
+    told = json.loads(said.out)
+    assert (told["settings"], told["workers"]["state"]) == (2, "refused")
+    assert told["workers"]["reason"] == "views.searches: a list was changed"
+    words = call("settings", visits_file).out
+    assert "Settings of visits in effect: 1, " in words
+    assert "Settings 2 are refused: views.searches: a list was changed" in words
+
+    assert call("apply", visits_file, "--yes").out.startswith("No changes: settings 1 of visits are in effect.")
+    said = call("apply", changed(visits_file, ("k: 3", "k: 5")), "--dry-run")
+    assert said.out.splitlines()[2].startswith("visits, settings 1 -> 3: view searches changes")
 
 
 def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
@@ -520,6 +586,8 @@ def test_the_history_has_what_changed_why_and_which_edition_holds_from_when_on(
     day = NOON - NOON % DAY + DAY
     call("tune", visits_file, "searches", "k=4", "--yes", "--note", "more")
     call("tune", visits_file, "searches", "k=5", "--yes", "--from", format_time(day + 5 * DAY))
+    for number in (2, 3):
+        noon.append("visits-control", 0, b"verdicts/%d/worker" % number, encode_verdict(Verdict(number, NOON)))
     text = call("settings", visits_file)
     assert (text.code, text.err) == (0, "")
     golden("settings", text.out.replace(str(visits_file), "visits.yaml"))
@@ -633,7 +701,7 @@ def test_the_history_is_read_once_and_then_only_what_is_new(
 
     monkeypatch.setattr(MemoryClient, "follow", counted)
     assert call("tune", visits_file, "searches", "k=4", "--yes").code == 0
-    assert reads == [0, 1]
+    assert reads == [0, 2]
 
 
 @pytest.mark.parametrize(

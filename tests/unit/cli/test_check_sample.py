@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -17,8 +18,9 @@ from stream_dp.control.editions import Posted, next_record, plan_of
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.factory import partitioner
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.sources.survey import survey
 from stream_dp.testing import plan_from
 from stream_dp.windows.events import Partitioner
 from tests.support.visits import configuration
@@ -105,7 +107,7 @@ def test_faults_are_warnings_with_numbers_and_remedies(file: Path, log: MemoryLo
             "field 'page' (views.site-pages.item) is a list; set views.site-pages.items: page",
         ),
         ({"page": {"id": 7}}, "field 'page' (views.site-pages.item) is an object, not a text or a whole number"),
-        ({"at": 1.5}, "field 'at' (sources.visits.time.field) is a number with a fraction, not a whole number"),
+        ({"at": 1.5}, "field 'at' (sources.visits.time.field) is a number with a decimal point, not a whole number"),
         ({"user": "cellar-door"}, "their key differs from field 'user'"),
     ],
 )
@@ -139,6 +141,57 @@ def test_a_key_that_another_field_repeats_names_that_field(file: Path, log: Memo
         value = {"user": number, "account": key.decode(), "page": "/", "at": wall_clock_ms()}
         log.append("site.visits", place([key])[0], key, json.dumps(value).encode())
     assert "their key is field 'account'; set sources.visits.user: account" in run(file, "--sample").stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (lambda number: number.to_bytes(8, "big"), "their key is a whole number in 8 bytes"),
+        (lambda number: b'{"id": %d}' % number, "their key is JSON, not the text of field 'user'"),
+        (lambda number: b"\xff\xfe\xfd%d" % number, "their key is binary"),
+        (lambda number: None, "null_key (40 of 40 records): they have no key"),
+    ],
+    ids=["Long", "JSON", "binary", "null"],
+)
+def test_key_that_is_not_the_text_of_the_user_has_a_remedy(
+    file: Path, log: MemoryLog, key: Callable[[int], bytes | None], said: str
+) -> None:
+    for number in range(40):
+        value = {"user": number, "page": "/", "at": wall_clock_ms()}
+        log.append("site.visits", number % 3, key(number), json.dumps(value).encode())
+    page = " ".join(run(file, "--sample").stdout.split())
+    assert said in page
+    assert "set sources.visits.key: user and leave sources.visits.user out" in page
+
+
+def test_keys_that_may_hold_more_than_the_user_are_named(file: Path, log: MemoryLog) -> None:
+    """Nothing compares them with a field, so each counts as a user of its own."""
+    file.write_text(file.read_text().replace("user: user, time", "time"), encoding="utf-8")
+    for number in range(40):
+        value = {"page": "/", "at": wall_clock_ms()}
+        log.append("site.visits", number % 3, b'{"user": 1, "order": %d}' % number, json.dumps(value).encode())
+    page = " ".join(run(file, "--sample").stdout.split())
+    assert "the keys are JSON. Every distinct key counts as one user; if a key holds more, set" in page
+    assert "sources.visits.key: FIELD" in page
+
+
+def test_sample_says_whether_size_or_time_stopped_it(
+    file: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, file)
+    assert "stopped" not in run(file, "--sample").stdout
+    monkeypatch.setattr("stream_dp.runtime.sources.sampling.SAMPLE_BYTES", 1000)
+    assert "(stopped at 16 MiB)." in run(file, "--sample").stdout
+    (sample,) = json.loads(run(file, "--sample", "--json").stdout)["samples"]
+    assert (sample["stopped_by"], sample["limit"]) == ("size", "16 MiB")
+
+    async def silent(*_: object, **__: object) -> AsyncIterator[object]:
+        await asyncio.Event().wait()
+        yield None
+
+    monkeypatch.setattr(MemoryClient, "follow", silent)
+    monkeypatch.setattr("stream_dp.operations.check.survey", partial(survey, within_s=0.01))
+    assert "No record could be read within 0.01 s." in run(file, "--sample").stdout
 
 
 def test_no_name_of_a_field_is_shown_that_may_be_somebodys_own(file: Path, log: MemoryLog) -> None:
@@ -216,7 +269,7 @@ def hold(log: MemoryLog, *files: Path) -> None:
         at = began + len(known) * HOUR_MS
         ends = {name: at for name in before if name not in plan.views}
         known.append(next_record(known, plan, {name: at for name in plan.views if name not in before}, ends, 0))
-        assert asyncio.run(post(plan, MemoryClient(log), known[-1]))
+        assert asyncio.run(post_accepted(plan, MemoryClient(log), known[-1]))
 
 
 def proposal(file: Path, *changes: tuple[str, str]) -> Path:
@@ -263,7 +316,7 @@ def test_a_view_that_begins_later_is_tried_though_its_first_window_is_to_come(fi
     plan = plan_from(file.read_text(), file.parent / "plan")
     log.create(Topics.of(plan).control, 1)
     later = wall_clock_ms() // HOUR_MS * HOUR_MS + 2 * HOUR_MS
-    assert asyncio.run(post(plan, MemoryClient(log), next_record((), plan, {"site-pages": later}, {}, 0)))
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), next_record((), plan, {"site-pages": later}, {}, 0)))
     fill(log, file)
     (sample,) = json.loads(run(file, "--sample", "--json").stdout)["samples"]
     assert sample["views"] == [{"view": "site-pages", "begun": False, "counted": 300, "refused": {}}]

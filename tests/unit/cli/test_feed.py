@@ -6,7 +6,8 @@ import asyncio
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from faust.types import TP
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record, next_record
 from stream_dp.errors import BrokerError
-from stream_dp.operations import events_file as tables
+from stream_dp.operations import event_tables as tables
+from stream_dp.operations.events_file import NO_ROW, ROW_REMEDIES
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.factory import SourceRecords
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import format_time, parse_time
 from stream_dp.windows.effects import Message
@@ -330,12 +332,19 @@ eve,home,1356998400008
 
 ,cart,1356998400009
 """
+
+
+def told(out: str) -> list[str]:
+    """The first lines without the remedies."""
+    return [":".join(line.split(":")[:2]) for line in out.splitlines()]
+
+
 TOLD = [
     "7 rows: 2 events",
-    "2 no events (null_key): row 2, 7",
-    "1 no events (missing_field): row 3",
-    "1 no events (wrong_type): row 4",
-    "1 no events (bad_row): row 5",
+    "2 invalid rows (null_key): row 2, 7",
+    "1 invalid row (missing_field): row 3",
+    "1 invalid row (wrong_type): row 4",
+    "1 invalid row (bad_row): row 5",
 ]
 
 
@@ -348,8 +357,8 @@ def test_rows_that_are_no_events_are_told_by_reason_and_number_before_anything_i
     said = call("feed", file, "--from", rows)
 
     assert said.code == 2
-    assert said.out.splitlines()[: len(TOLD)] == TOLD
-    assert "bad.csv: 5 rows are no events. Add --skip-bad to skip them" in said.err
+    assert told(said.out)[: len(TOLD)] == TOLD
+    assert "bad.csv: 5 invalid rows. Add --skip-bad to skip them" in said.err
     assert not log.partitions
     for content in ("yesterday", "bob", "cart", "1356998400006"):
         assert content not in said.out + said.err
@@ -377,13 +386,13 @@ def test_json_lines_are_judged_as_workers_judge_them(call: Call, log: MemoryLog,
     said = call("feed", application(tmp_path), "--from", tmp_path / "events.jsonl", "--skip-bad")
 
     assert said.code == 0, said.err
-    assert set(said.out.splitlines()[1:8]) >= {
-        "2 no events (bad_row): row 3, 4",
-        "1 no events (null_key): row 5",
-        "3 no events (wrong_type): row 6, 7, 9",
-        "1 no events (missing_field): row 8",
-        "1 no events (item_too_long): row 10",
-        "1 no events (bad_key): row 11",
+    assert set(told(said.out)[1:8]) >= {
+        "2 invalid rows (bad_row): row 3, 4",
+        "3 invalid rows (wrong_type): row 5, 7, 9",
+        "1 invalid row (not_whole): row 6",
+        "1 invalid row (missing_field): row 8",
+        "1 invalid row (item_too_long): row 10",
+        "1 invalid row (bad_key): row 11",
     }
     assert {record.key for _, record in records(log)} == {b"ann", b"7"}
 
@@ -391,7 +400,7 @@ def test_json_lines_are_judged_as_workers_judge_them(call: Call, log: MemoryLog,
 def test_of_many_rows_of_a_reason_the_first_are_named(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("user,page,at\n" + ",home,1\n" * 2000, encoding="utf-8")
     said = call("feed", application(tmp_path), "--from", tmp_path / "bad.csv", "--skip-bad")
-    assert "2,000 no events (null_key): row 1, 2, 3, 4, 5, ..." in said.out
+    assert "2,000 invalid rows (null_key): row 1, 2, 3, 4, 5, ...: the user is missing" in said.out
     assert said.code == 2
     assert "bad.csv: the file has no event" in said.err
 
@@ -497,6 +506,134 @@ def test_rows_of_which_some_have_other_times_are_written_on_request(call: Call, 
     assert len(events(log)) == 5
 
 
+# -- files as people have them -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_delimiter_is_found_in_the_heading(call: Call, log: MemoryLog, tmp_path: Path, delimiter: str) -> None:
+    """A comma in a cell, as in a number of many countries, is part of it then."""
+    rows = [["user", "page", "at"], ["ann", "home, sweet", str(START_MS)], ["bob", "1,5", str(START_MS)]]
+    (tmp_path / "rows.csv").write_text("".join(delimiter.join(row) + "\n" for row in rows), encoding="utf-8")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "rows.csv")
+    assert said.code == 0, said.err
+    assert sorted(event["page"] for event in events(log)) == ["1,5", "home, sweet"]
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "iso"])
+def test_date_of_parquet_is_the_start_of_its_day(call: Call, log: MemoryLog, tmp_path: Path, unit: str) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"user": "ann", "page": "home", "at": date(2013, 1, 1)}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    said = call("feed", application(tmp_path, unit), "--from", tmp_path / "rows.parquet")
+    assert said.code == 0, said.err
+    assert times(log, unit) == [START_MS // 1000 if unit == "s" else START_MS]
+
+
+def test_nanoseconds_of_parquet_are_read(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    """Tables of pandas have them."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    at = pyarrow.array([START_MS * 10**6 + 1], pyarrow.timestamp("ns"))
+    table = pyarrow.table({"user": ["ann"], "page": ["home"], "at": at})
+    parquet.write_table(table, tmp_path / "rows.parquet", version="2.6")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "rows.parquet")
+    assert said.code == 0, said.err
+    assert times(log, "ms") == [START_MS]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_whole_floats_are_whole_numbers(call: Call, log: MemoryLog, tmp_path: Path, form: str) -> None:
+    """A column of whole numbers with a gap becomes one of floats in pandas; no number is guessed beyond 2^53."""
+    rows = [
+        {"user": 7.0, "page": 8.0, "at": float(START_MS)},
+        {"user": 7.5, "page": 8.0, "at": float(START_MS)},
+        {"user": 7.0, "page": 8.5, "at": float(START_MS)},
+        {"user": 2.0**60, "page": 8.0, "at": float(START_MS)},
+        {"user": 7.0, "page": 8.0, "at": START_MS + 0.5},
+    ]
+    file = tmp_path / f"rows.{form}"
+    if form == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    said = call("feed", application(tmp_path), "--from", file, "--skip-bad")
+    assert "4 invalid rows (not_whole): row 2, 3, 4, 5: the user, an item or the time is a number with a" in said.out
+    assert events(log) == [{"page": 8, "user": "7", "at": START_MS}]
+
+
+def test_whole_floats_in_another_unit_are_told(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    row = {"user": "ann", "page": "home", "at": START_MS / 1000}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "rows.jsonl")
+    assert "in 1 of 1 rows it looks like s. Nothing was written" in said.err
+
+
+def test_decimals_of_parquet_are_whole_numbers_too(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"user": Decimal(one), "page": "home", "at": START_MS} for one in ("7.00", "7.25")]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "rows.parquet", "--skip-bad")
+    assert "(not_whole): row 2:" in said.out
+    assert [event["user"] for event in events(log)] == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ('{"user": "ann", "page": NaN, "at": 1}', "it contains NaN or Infinity, which JSON does not have: write null"),
+        ("{'user': 'ann', 'page': 'x', 'at': 1}", "it contains single quotes: write double quotes"),
+        ('{"user": "ann", "page": "x", "at": 1,}', "it contains a trailing comma: remove it"),
+        ('{user: "ann", page: "x", at: 1}', "it contains names without quotes"),
+        ('["ann", "x", 1]', "it is not a JSON object"),
+        ('{"user": "ann", "page": "it\'s', "it is not one whole JSON object"),
+    ],
+)
+def test_slip_of_json_is_named(call: Call, log: MemoryLog, tmp_path: Path, line: str, cause: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(line + "\n", encoding="utf-8")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "rows.jsonl")
+    assert f"1 invalid row (bad_row): row 1: {cause}" in said.out
+
+
+def test_row_of_other_length_says_how_many_cells_it_has(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("user,page,at\nann,home\n", encoding="utf-8")
+    said = call("feed", application(tmp_path), "--from", tmp_path / "rows.csv")
+    assert "(bad_row): row 1: it has 2 cells, but the heading names 3 columns" in said.out
+
+
+@pytest.mark.parametrize("command", ["feed", "replay", "plan"])
+def test_every_command_names_the_same_rows_and_reasons(
+    call: Call, log: MemoryLog, tmp_path: Path, command: str
+) -> None:
+    file, rows = application(tmp_path), tmp_path / "bad.csv"
+    rows.write_text(BAD, encoding="utf-8")
+    given: dict[str, list[str | Path]] = {
+        "feed": ["--from", rows],
+        "replay": [rows],
+        "plan": ["--view", "pages", "--events", rows],
+    }
+    said = call(command, file, *given[command])
+    assert said.code == 2
+    lines = (said.out + said.err).splitlines()
+    assert told("\n".join(lines))[: len(TOLD)] == TOLD
+    assert "bad.csv: 5 invalid rows. Add --skip-bad to skip them" in said.err
+
+
+@pytest.mark.parametrize("unit", ["ms", "iso"])
+def test_time_without_offset_is_in_the_zone_of_the_source(
+    call: Call, log: MemoryLog, tmp_path: Path, unit: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("user,page,at\nann,home,2013-01-01T01:00:00\nann,cart,2013-01-01T01:00:00Z\n")
+    file = application(tmp_path, unit, "wall", (f"unit: {unit}", f"unit: {unit}, zone: Europe/Berlin"))
+    assert call("feed", file, "--from", tmp_path / "rows.csv", "--time-format", "iso").code == 0
+    assert sorted(times(log, unit)) == [START_MS, START_MS + HOUR_MS]
+
+
+def test_every_reason_of_a_row_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operating.md").read_text(encoding="utf-8")
+    table = page.partition("### Rows that `feed` refuses")[2].partition("\n#")[0]
+    assert [reason for reason in [NO_ROW, *ROW_REMEDIES] if f"`{reason}`" not in table] == []
+
+
 # -- failures ----------------------------------------------------------------------------------------------------
 
 
@@ -530,13 +667,23 @@ def test_a_failure_says_what_stands_in_the_topic_and_how_to_go_on(
 @pytest.mark.parametrize(
     ("name", "content", "code", "said"),
     [
-        ("events.txt", b"", 2, "the name must end with .csv, .jsonl, .ndjson, .parquet"),
+        ("events.txt", b"", 2, "the name must end with .csv, .tsv, .jsonl, .ndjson, .parquet"),
         ("events.csv", b"", 1, "the file is empty. The first line must name the columns"),
         ("events.csv", b"user,site,at\n", 2, "it has no column 'page'; known: at, site, user"),
         ("events.csv", b"user,page,att\n", 2, "it has no column 'at'; did you mean 'att'?"),
         ("events.csv", b"user,page,at,page\n", 1, "duplicate names in the heading: 'page'"),
-        ("events.csv", b"user,page,at\nann,\xff,1\n", 1, "cannot be read: it is not text in UTF-8 (byte "),
-        ("events.csv", b'user,page,at\nann,"home,1\n', 1, "cannot be read: unexpected end of data"),
+        (
+            "events.csv",
+            b"user,page,at\nann,\xff,1\n",
+            1,
+            "is not UTF-8 text: invalid start byte at byte 17. Save",
+        ),
+        (
+            "events.csv",
+            b'user,page,at\n\nbob,"x\ny",1\nann,"home,1\n',
+            1,
+            "row 2, which begins in line 5: a quote is not",
+        ),
         ("events.csv", b"user,page,at\n", 2, "the file has no event"),
     ],
 )
@@ -620,7 +767,7 @@ def hold(log: MemoryLog, file: Path, *changes: tuple[str, str], from_ms: int = S
     first = first_record(plan, START_MS)
     second = next_record([first], load_plan(other), {"days": from_ms}, {}, 0)
     for posted in (first, second):
-        assert asyncio.run(post(plan, MemoryClient(log), posted))
+        assert asyncio.run(post_accepted(plan, MemoryClient(log), posted))
     return other
 
 

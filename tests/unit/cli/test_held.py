@@ -9,7 +9,7 @@ from pathlib import Path
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record, next_record
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from tests.support.published import Said
 
@@ -27,7 +27,7 @@ def test_a_view_that_was_added_since_is_known_and_one_that_was_removed_is_not(
     first = first_record(plan, START)
     second = next_record([first], other, {"sites": START + 86_400_000}, {"pages": START + 86_400_000}, 0)
     for posted in (first, second):
-        assert asyncio.run(post(plan, MemoryClient(log), posted))
+        assert asyncio.run(post_accepted(plan, MemoryClient(log), posted))
 
     gone, there = call("tail", visits_file, "pages", "public"), call("tail", visits_file, "sites", "public")
 

@@ -18,7 +18,7 @@ from stream_dp.config.shares import asked
 from stream_dp.errors import BrokerError
 from stream_dp.kinds.noise_levels import TruncatedLevel
 from stream_dp.kinds.public_lists import ReleaseSettings
-from stream_dp.operations.events_file import Row
+from stream_dp.operations.event_tables import BadRow, Row
 from stream_dp.operations.first_file import Answers, best_pair, first_file, guess, topic_rows
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.windows.durations import format_time
@@ -100,18 +100,39 @@ def test_a_file_that_is_there_stays_and_a_column_that_is_not_there_is_named(orde
             [{"date": f"2024-02-0{day}", "flight": f"LH{day}", "tail": "D-1"} for day in (1, 2)],
             ("flight", "tail", "date", "iso"),
         ),
-        ([None, {"user": "a", "page": "x"}], ("user", "page", "", "ms")),
+        ([BadRow("it is torn"), {"user": "a", "page": "x"}], ("user", "page", "", "ms")),
     ],
 )
-def test_columns_are_guessed_by_their_names_and_values(rows: list[Row | None], found: tuple[str, ...]) -> None:
+def test_columns_are_guessed_by_their_names_and_values(rows: list[Row | BadRow], found: tuple[str, ...]) -> None:
     one = guess(rows)
     assert (one.user, one.item, one.time, one.times.get(one.time, ("ms",))[0]) == found
+
+
+def test_times_without_offset_are_in_the_zone_that_is_named(orders: Path, call: Call) -> None:
+    """The zone is written into the file, so workers and `feed` read the times alike; the first day is local, too."""
+    orders.write_text(orders.read_text().replace("12:00:00Z", "00:30:00"), encoding="utf-8")
+    common = ("init", orders.name, "--yes", "--epsilon", "20", "--window", "1d", "--period", "4w")
+    said = call(*common, "--name", "utc")
+    assert "Times in column 'at' have no offset, so they are in UTC. For another time zone, add --zone." in said.out
+    said = call(*common, "--name", "berlin", "--zone", "Europe/Berlin")
+    assert said.code == 0, said.err
+    assert "no offset" not in said.out
+    utc, berlin = (load_plan(orders.with_name(f"{name}.yaml"), {}).views["counts"] for name in ("utc", "berlin"))
+    assert (utc.source.time_zone, berlin.source.time_zone) == ("UTC", "Europe/Berlin")
+    assert (utc.window.first_ms or 0) - (berlin.window.first_ms or 0) == DAY_MS, "2023-12-31T23:30 in UTC"
+    said = call(*common, "--name", "other", "--zone", "Europe/Atlantis")
+    assert (said.code, "no time zone has this name" in said.err) == (2, True)
+
+
+def test_zone_of_times_with_offset_is_left_out(orders: Path, call: Call) -> None:
+    assert call("init", orders.name, "--yes", "--epsilon", "20", "--zone", "Europe/Berlin").code == 0
+    assert load_plan(orders.with_name("web-orders.yaml"), {}).views["counts"].source.time_zone == "UTC"
 
 
 def answers(**changes: object) -> Answers:
     usual = {
         **{"name": "shop", "broker": "127.0.0.1:9092", "topic": "orders", "partitions": 2, "population": "users: all"},
-        **{"user": 'us"er', "item": "page: #1", "time": "", "time_unit": "ms"},
+        **{"user": "us'er", "item": "page: #1", "time": "", "time_unit": "ms"},
         **{"window": "1d", "period": "4w", "epsilon": "4", "delta": "1e-5", "items_per_user": 2},
     }
     return Answers(**(usual | changes))  # type: ignore[arg-type]
@@ -167,7 +188,7 @@ def test_windows_of_a_calendar_begin_where_it_says(tmp_path: Path, window: str, 
     ("text", "fault"),
     [
         ("", "The first line must name the columns"),
-        ("user;item;at\na;b;2024-01-01\n", "A CSV has commas between its columns"),
+        ("user:item:at\na:b:2024-01-01\n", "A CSV has commas, semicolons, tabs or | between its columns"),
         ("user,item,at\na,b,1700000000.5\n", "no column has times"),
     ],
 )
@@ -182,7 +203,7 @@ def test_events_that_cannot_be_used_are_refused_with_the_reason(
 def test_names_of_any_kind_are_written_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text(first_file(answers())[0], encoding="utf-8")
     (view,) = load_plan(tmp_path / "shop.yaml", {}).views.values()
-    assert (view.source.user_field, view.item_field, view.ledger.population) == ('us"er', "page: #1", "users: all")
+    assert (view.source.user_field, view.item_field, view.ledger.population) == ("us'er", "page: #1", "users: all")
 
 
 def test_weeks_of_a_topic_that_has_no_history_begin_with_a_period() -> None:
@@ -281,6 +302,7 @@ def test_the_newest_records_of_a_topic_are_looked_at() -> None:
     log.append("orders", 1, b"u", None)
     client = MemoryClient(log)
     rows, partitions = asyncio.run(topic_rows(client, "orders"))
-    assert (sorted(row["page"] for row in rows if row), rows.count(None), partitions) == (["/0", "/1", "/2"], 2, 2)
+    pages = sorted(row["page"] for row in rows if not isinstance(row, BadRow))
+    assert (pages, len(rows), partitions) == (["/0", "/1", "/2"], 5, 2)
     with pytest.raises(BrokerError, match="there is no topic visits"):
         asyncio.run(topic_rows(client, "visits"))

@@ -21,7 +21,15 @@ from stream_dp.cli.status_command import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan, load_plan
-from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.editions import (
+    Posted,
+    SettingsHistory,
+    Verdict,
+    first_record,
+    next_record,
+    plan_holding,
+    plan_of,
+)
 from stream_dp.errors import StateError
 from stream_dp.operations.settings import tuned
 from stream_dp.operations.status import (
@@ -46,7 +54,7 @@ from stream_dp.records.models import (
 )
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import moment
 from tests.unit.cli.test_ledger import Office
@@ -224,9 +232,8 @@ def test_of_many_problems_the_first_are_above_the_tables_and_the_others_below(vi
     late = BEHIND.partitions[0].model_copy(update={"deleted_records": missing})
     group = Group("PreparingRebalance", "", {name: frozenset() for name in "abcd"})
     fast = worker("one", {0: late}).model_copy(update={"clock_ahead_ms": 3_599_800})
-    found = of(
-        visits, fast, SILENT, THREE.model_copy(update={"settings_error": "no right to topic visits"}), group=group
-    )
+    three = THREE.model_copy(update={"topic_problems": ["no right to topic visits"]})
+    found = of(visits, fast, SILENT, three, group=group)
     assert len(found.problems) == 10
     golden("status-problems", shown(visits, found))
 
@@ -264,6 +271,48 @@ def test_windows_that_a_partition_has_not_closed_wait_for_it_and_are_not_behind(
         at: PartitionStatus(lag={}, views=of_it, next_windows_ms=released, counters={}) for at, of_it in counted.items()
     }
     assert of(visits, worker("one", parts)).views["pages"].waiting_windows == 0
+
+
+def by_watermarks(plan: Plan) -> Plan:
+    """The pages follow watermarks."""
+    pages = plan.views["pages"]
+    return replace(plan, views={"pages": replace(pages, window=replace(pages.window, clock="event"))})
+
+
+@pytest.mark.parametrize(("lag", "behind_days", "is_told"), [(0, 3, True), (1, 3, False), (0, 0, False)])
+def test_partition_without_watermarks_is_named(visits: Plan, lag: int, behind_days: int, is_told: bool) -> None:
+    """One that has records to be counted may have watermarks among them."""
+    parts = {
+        at: PartitionStatus(
+            lag={"visits": lag},
+            views={"pages": ViewStatus(clock_ms=clock_ms, open_from_ms=17 * DAY)},
+            next_windows_ms={},
+            counters={},
+        )
+        for at, clock_ms in ((0, NOW), (1, NOW - behind_days * DAY))
+    }
+    found = of(by_watermarks(visits), worker("one", parts))
+    assert problems(found) == ([("watermarks_missing", "pages")] if is_told else [])
+    if is_told:
+        for words in ("partition 1 of source visits", moment(NOW), moment(NOW - 3 * DAY), "3 windows wait"):
+            assert words in found.problems[0].message
+
+
+def test_slow_partition_of_a_rekeyed_source_is_that_of_the_source(visits: Plan) -> None:
+    """Every partition of users waits for the same partition of the source; one may know less than another."""
+    known = {0: {0: NOW, 1: NOW - 3 * DAY}, 1: {0: NOW - 4 * DAY, 1: NOW - 3 * DAY}}
+    parts = {
+        at: PartitionStatus(
+            lag={"visits": 0},
+            views={"pages": ViewStatus(clock_ms=min(clocks.values()), open_from_ms=17 * DAY, source_clocks_ms=clocks)},
+            next_windows_ms={},
+            counters={},
+        )
+        for at, clocks in known.items()
+    }
+    slow = of(by_watermarks(visits), worker("one", parts)).views["pages"].held_up_by
+    assert slow is not None
+    assert (slow.partition, slow.clock_ms, slow.windows) == (1, NOW - 3 * DAY, 3)
 
 
 def test_a_ledger_that_pays_for_nothing_more_needs_somebody_and_one_that_does_says_how_far(visits: Plan) -> None:
@@ -348,7 +397,13 @@ def edited(plan: Plan, *changes: tuple[str, int]) -> list[Posted]:
 def under(plan: Plan, known: list[Posted], *workers: WorkerStatus) -> Summary:
     said = {one.instance: one for one in workers}
     partitions = {number: found for one in workers for number, found in one.partitions.items()}
-    return summary(plan_holding(known, plan), Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), known))
+    return summary(
+        plan_holding(known, plan), Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), accepted(known))
+    )
+
+
+def accepted(known: list[Posted]) -> SettingsHistory:
+    return SettingsHistory.of([*known, *(Verdict(one.number, one.at_ms) for one in known)])
 
 
 def counted(settings: int, searches_from: int) -> list[WorkerStatus]:
@@ -424,13 +479,22 @@ def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) ->
     assert "uses settings 1; settings 2 are in effect since 1970-01-21" in found.problems[0].message
 
 
-def test_a_worker_that_cannot_take_newer_settings_up_says_why_at_once(visits: Plan) -> None:
+def test_refused_and_waiting_settings_need_somebody(visits: Plan) -> None:
     known = edited(visits, ("k=4", TODAY + DAY))
-    one, two = counted(1, TODAY)
-    found = under(visits, known, one.model_copy(update={"settings_error": "no right"}), two)
-    assert problems(found)[0] == ("worker_refuses_settings", "w0")
-    assert found.problems[0].message.endswith("continues with settings 1: no right")
-    assert [one["settings_error"] for one in found.as_json()["workers"]] == ["no right", ""]
+    workers = counted(1, TODAY)
+    plan = plan_holding(known[:1], visits)
+
+    def found(*verdicts: Verdict) -> Summary:
+        history = SettingsHistory.of([*known, Verdict(1, 0), *verdicts])
+        said = {one.instance: one for one in workers}
+        partitions = {number: part for one in workers for number, part in one.partitions.items()}
+        return summary(plan, Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), history))
+
+    assert problems(found()) == [("settings_waiting", "")]
+    refused = found(Verdict(2, NOW, "a list was changed"))
+    assert problems(refused) == [("settings_refused", "")]
+    assert "Settings 2 are refused and never in effect: a list was changed." in refused.problems[0].message
+    assert (refused.as_json()["settings"], refused.as_json()["settings_posted"]) == (1, {1: "accepted", 2: "refused"})
 
 
 RISING = (
@@ -557,7 +621,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     """Workers, partitions, lag, clocks, windows that are open, last and next releases, editions, unlocks, budgets."""
     plan = rising(visits_file, RISING, ('epsilon: "30"', 'epsilon: "9"'), ("period: 10d", "period: 40d"))
     log.create(Topics.of(plan).control, 1)
-    assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, 10 * DAY)))
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 10 * DAY)))
     office = Office(plan)
     office.release("pages", 19)
     office.publish(log)
@@ -596,6 +660,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
                 "released_to_ms": TODAY,
                 "next_due_ms": TODAY + DAY + 302_000,
                 "waiting_windows": 0,
+                "held_up_by": None,
             }
         }
         (unlock,) = one["to_come"]

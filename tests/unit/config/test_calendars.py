@@ -20,9 +20,10 @@ from stream_dp.control.settings_change import Situation, boundary
 from stream_dp.errors import ConfigError
 from stream_dp.windows.durations import CalendarUnit, parse_time
 from stream_dp.windows.shapes import calendars
-from stream_dp.windows.shapes.calendars import Calendar, zone_rules
+from stream_dp.windows.shapes.calendars import Calendar
 from stream_dp.windows.shapes.shape import Interval
 from stream_dp.windows.shapes.tumbling import Tiling
+from stream_dp.windows.time_zones import zone_rules
 from tests.support.releasing import ONLY_PAGES, SHOP, plan
 
 BERLIN = "Europe/Berlin"

@@ -237,7 +237,7 @@ def test_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
         f"{tmp_path / 'none.yaml'} cannot be read: No such file or directory"
     ]
     (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9")
-    assert "is not text in UTF-8" in faults_of(lambda: load_plan(tmp_path / "latin.yaml", {}))[0]
+    assert "is not UTF-8 text" in faults_of(lambda: load_plan(tmp_path / "latin.yaml", {}))[0]
 
 
 @pytest.mark.parametrize(

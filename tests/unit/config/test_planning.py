@@ -219,6 +219,7 @@ IDENTITY = [
     ("user: tailnum, ", ""),
     ("field: time_hour", "field: time"),
     ("unit: ms", "unit: s"),
+    ("unit: ms", "unit: ms, zone: Europe/Berlin"),
     ("partitions: 4", "partitions: 4, partitioner: crc32"),
     ("item: dest", "item: origin"),
     ("size: 7d", "size: 1d"),
@@ -250,6 +251,21 @@ def test_fingerprint_changes_with_what_may_not_change_under_state(
     assert len(before.fingerprint) == len(after.fingerprint) == FINGERPRINT_BYTES
     assert before.fingerprint != after.fingerprint
     assert before.query_id != after.query_id
+
+
+def test_fingerprint_has_the_rules_of_a_time_zone(planned: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By other rules an event would be counted in another window. UTC is the default, with or without its name."""
+    zoned = ("unit: ms", "unit: ms, zone: Europe/Berlin")
+    before = planned(zoned).views["busiest"].fingerprint
+    monkeypatch.setattr("stream_dp.config.planner.zone_digest", lambda _: "other rules")
+    assert planned(zoned).views["busiest"].fingerprint != before
+    named = planned(("unit: ms", "unit: ms, zone: UTC")).views["busiest"].fingerprint
+    assert named == planned().views["busiest"].fingerprint
+
+
+def test_zone_without_rules_is_refused(planned: Planner) -> None:
+    with pytest.raises(ConfigError, match=r"sources\.flights\.time\.zone: no time zone has this name"):
+        planned(("unit: ms", "unit: ms, zone: Europe/Atlantis"))
 
 
 def test_fingerprint_changes_where_the_first_window_is_no_longer_configured(planned: Planner) -> None:

@@ -18,7 +18,7 @@ import pytest
 from stream_dp.config.planner import load_plan
 from stream_dp.control.editions import first_record
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from tests.support.published import VISITS, Call, call, log  # noqa: F401 - fixtures
 
 CHECKOUT = Path(__file__).parents[3]
@@ -60,9 +60,11 @@ def folder(tmp_path: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.delenv("STREAM_DP_BROKER", raising=False)
     monkeypatch.chdir(tmp_path)
     plan, now_ms = load_plan(tmp_path / "app.yaml"), time.time_ns() // 1_000_000
+    for source in {view.source.topic: view.source for view in plan.views.values()}.values():
+        log.create(source.topic, source.partitions)
     for topic in ("control", "status", "accounts"):
         log.create(f"visits-{topic}", 1)
-    assert asyncio.run(post(plan, MemoryClient(log), first_record(plan, now_ms - 3_600_000)))
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, now_ms - 3_600_000)))
     return tmp_path
 
 

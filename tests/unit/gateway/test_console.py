@@ -135,6 +135,7 @@ async def test_streams_say_what_has_changed_and_go_on_from_a_position(
     assert b"event:" not in (await desk.get("/v1/events")).body
     plan = await desk.plan_of("items_per_user=2")
     await desk.send(SETTINGS, consent(plan, "items_per_user=2"))
+    await desk.accept(2)
     desk.report(settings=2)
     watch = desk.console.watch
     await desk.settled(lambda: watch.rollout is not None and watch.rollout["over"])

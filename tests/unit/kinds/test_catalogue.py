@@ -128,7 +128,19 @@ def test_what_is_not_on_a_written_list_is_not_counted(view: Callable[..., ViewPl
         ("[ATL, ATL]", "views.destinations.catalogue: duplicate key 'ATL'"),
         ("[]", WRITE),
         ("places", WRITE),
-        ("[1, 2]", WRITE),
+        (
+            "[IAH, 7]",
+            'views.destinations.catalogue: key 2 is 7, and a key is text: quote it as it is in events, as "7"',
+        ),
+        (
+            "[1.50]",
+            'views.destinations.catalogue: key 1 is 1.50, and a key is text: quote it as it is in events, as "1',
+        ),
+        (
+            "[true]",
+            'views.destinations.catalogue: key 1 is true, and a key is text: quote it as it is in events, as "t',
+        ),
+        ("[null]", "views.destinations.catalogue: key 1 is empty or not text; quote it"),
         ("{numbers: {from: 1}}", WRITE),
         ('{numbers: {from: "1", to: 2}}', WRITE),
         ("{numbers: {from: 1, to: 2, by: 1}}", WRITE),

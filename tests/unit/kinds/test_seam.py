@@ -69,7 +69,6 @@ def test_nothing_outside_the_shapes_asks_which_shape_windows_have() -> None:
                 found.append((path, module.rpartition(".")[2]))
     others = {(path, name) for path, name in found if name not in CUTS}
     assert others == {
-        ("config/file_schema.py", "calendars"),  # the names of time zones
         ("records/view_record.py", "calendars"),  # how a reader cuts windows by the record of a view
         ("config/crosschecks.py", "shapes"),  # which shape the settings ask for
         ("kinds/running.py", "running_totals"),  # how many blocks a pane is in

@@ -86,7 +86,8 @@ async def test_records_that_are_no_event_are_told_of_at_the_next_look_with_share
     watched.count("events_refused", 40, reason="null_key", view="")
     assert await watched.look() == [
         "sources.flights: null_key (about 40 % of the records): they have no key, but the key must be the user; "
-        "let the producers write it (`stream-dp check FILE --sample` shows what they look like)"
+        "let the producers write it, or set sources.flights.key: tailnum and leave sources.flights.user out "
+        "(`stream-dp check FILE --sample` shows what they look like)"
     ]
 
 

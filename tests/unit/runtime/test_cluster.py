@@ -141,7 +141,7 @@ def test_everything_that_cannot_be_read_is_told_at_once(folder: Path) -> None:
         "broker.tls.key_password: the environment variable NOBODY_SET is not set",
         f"broker.tls.certificate: cannot read {folder}/none.crt: No such file or directory",
         f"broker.tls.key: cannot read {folder}/none.key: No such file or directory",
-        f"broker.sasl.password: cannot read {folder}/none: No such file or directory",
+        f"broker.sasl.password: {folder}/none cannot be read: No such file or directory",
     ]
     with pytest.raises(ConfigError) as raised:
         Cluster.of(wrong)

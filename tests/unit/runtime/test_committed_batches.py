@@ -1,4 +1,4 @@
-"""Batches of transactions as aiokafka filters them, records one by one and in columns."""
+"""Batches of transactions as our reader filters them, records one by one and in columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stream_dp.runtime.kafka.unpacking import BARE
+from stream_dp.runtime.kafka.record_batches import Answer
+from stream_dp.runtime.kafka.unpacking import BARE, PartitionRecords
 
 PLACE = TopicPartition("visits", 0)
 RECORDS = 3
@@ -40,8 +41,8 @@ def batch(first: int, producer: int, codec: int, *, marker: int | None = None) -
 
 def fetched(parts: list[bytes], aborted: list[tuple[int, int]], deserializer: Any) -> tuple[list[int], int]:
     """Return the offsets that a consumer is given of an answer, and where it fetches next."""
-    answer = fetcher.PartitionRecords(
-        PLACE, fetcher.MemoryRecords(b"".join(parts)), aborted, 0, deserializer, None, True, fetcher.READ_COMMITTED
+    answer = PartitionRecords(
+        PLACE, Answer(b"".join(parts)), aborted, 0, deserializer, None, True, fetcher.READ_COMMITTED
     )
     if deserializer is None:
         return [record.offset for record in answer], answer.next_fetch_offset

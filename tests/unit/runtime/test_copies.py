@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.worker.assembly import discard_former_copies
 from tests.support.releasing import plan
 

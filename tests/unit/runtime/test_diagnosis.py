@@ -14,6 +14,7 @@ from stream_dp.runtime.sources.diagnosis import (
     fits,
     fitting,
     form_of,
+    form_of_key,
     most_common_form,
     other_unit,
 )
@@ -40,6 +41,12 @@ YEAR = 366 * 86_400_000
         (b"u1,/1,1790000000000", "plain text"),
         (b'{"user": "u1", ', "cut off"),
         (b'{"user": "u1"}\n{"user": "u2"}', "several objects"),
+        (b'{"user": "u1", "page": NaN}', "NaN or Infinity, which JSON does not have: write null"),
+        (b"{'user': 'u1', 'page': \"it's\"}", "single quotes: write double quotes"),
+        (b'{"user": "u1", "pages": ["/1", ], }', "a trailing comma: remove it"),
+        (b'{"user": "it\'s", "page": None}', "None, True or False of Python"),
+        (b'{user: "u1"}', "names without quotes"),
+        (b'{"user": "it\'s, }"} {', "several objects"),
         (b"\x0a\x05hello\x12\x02/1", "binary"),
         (b"\x82\xa4user\xa2u1\xa4page", "binary"),
         (b"\0", "binary"),
@@ -47,6 +54,27 @@ YEAR = 366 * 86_400_000
 )
 def test_a_value_that_is_no_json_is_known_by_its_form(value: bytes, words: str) -> None:
     assert words in form_of(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "form"),
+    [
+        (b"", "empty"),
+        ((7).to_bytes(8, "big"), "a whole number in 8 bytes, as of Java's LongSerializer"),
+        ((-7).to_bytes(8, "big", signed=True), "a whole number in 8 bytes, as of Java's LongSerializer"),
+        ((7).to_bytes(4, "big"), "a whole number in 4 bytes, as of Java's IntegerSerializer"),
+        (b'"u1"', "JSON"),
+        (b'{"id": 7}', "JSON"),
+        (b"\0\0\0\0\7\x04u1", "Avro, Protobuf or JSON of a schema registry"),
+        (b"\0\0\0\0\7\x0ahello", "Avro, Protobuf or JSON of a schema registry"),
+        (bytes(range(128, 144)), "binary"),
+        (b"u1", ""),
+        (b"12345678", ""),
+        ("bjørn".encode(), ""),
+    ],
+)
+def test_key_that_is_no_text_is_known_by_its_form(key: bytes, form: str) -> None:
+    assert form_of_key(key) == form
 
 
 def test_the_form_of_most_values_is_told_and_none_of_none() -> None:
@@ -101,7 +129,7 @@ def test_fields_are_looked_for_along_a_path_and_those_beside_it_are_named() -> N
         (None, "null"),
         (True, "true or false"),
         (7, "a whole number"),
-        (0.5, "a number with a fraction"),
+        (0.5, "a number with a decimal point"),
         ("x", "a text"),
         ([1], "a list"),
         ({"a": 1}, "an object"),

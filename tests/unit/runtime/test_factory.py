@@ -20,10 +20,9 @@ from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.releases.rows import VIEW
 from stream_dp.runtime.embedded import LogRecord
-from stream_dp.runtime.factory import Factory, partitioner, unknown_before
+from stream_dp.runtime.factory import Factory, Settled, partitioner, unknown_before
 from stream_dp.runtime.kafka.partitioners import murmur2
 from stream_dp.runtime.kafka.topics import Topics, sources_of
-from stream_dp.runtime.settled import Settled
 from stream_dp.testing import Event, Script, SourceWriter, Watermark, keyed_entropy, plan_from
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.effects import Message

@@ -63,7 +63,7 @@ def test_records_that_are_ahead_of_this_machine_are_found(plan: Plan) -> None:
 
 
 def test_an_empty_sample_says_nothing(plan: Plan) -> None:
-    assert told(plan, Sample({}, is_cut_short=False)) == ([], [])
+    assert told(plan, Sample({})) == ([], [])
 
 
 ONE = "their users are not in the partitions that partitioner murmur2 gives them"

@@ -21,13 +21,12 @@ from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.losses import Published
 from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryWriter
-from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.factory import Factory, Settled
 from stream_dp.runtime.faust.coalescing import Chunk
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.tables import PartitionRows
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.sources.schema_registry import SourceSchemas
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import keyed_entropy
@@ -139,34 +138,6 @@ async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_ask
     monkeypatch.setattr(worker.app, "rebalancing", True)
     assert await host.schemas(chunk) == {b"known": None}, "what is known is no reason to give way"
     assert await host.schemas(Chunk("pages", 1, [], 7)) == {}
-
-
-@pytest.mark.parametrize("asked_back", ["rebalance", "owner"])
-async def test_what_waits_for_settings_to_be_taken_up_gives_way_when_its_partition_is_asked_back(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch, asked_back: str
-) -> None:
-    host, cannot = at_time(worker, 0), True  # not that of the agents: they go on
-
-    async def catch_up() -> bool:
-        return cannot
-
-    monkeypatch.setattr(host, "catch_up", catch_up)
-    monkeypatch.setattr("stream_dp.runtime.faust.host.AGAIN_SECONDS", 0.0)
-    loading = asyncio.create_task(host.part("visits", 1))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not loading.done()
-    match asked_back:
-        case "rebalance":
-            monkeypatch.setattr(worker.app, "rebalancing", True)
-        case "owner":
-            monkeypatch.setattr(host.tables[COUNTS], "_owned", {})
-    async with asyncio.timeout(WITHIN_SECONDS):
-        with pytest.raises(GaveWayError, match="it was waiting for settings that cannot be taken up when"):
-            await loading
-    cannot = False
-    monkeypatch.setattr(worker.app, "rebalancing", True)
-    await host.settled(1, COUNTS)
 
 
 async def test_stop_leaves_a_chunk_that_waits_for_a_schema_and_no_other(
@@ -513,9 +484,8 @@ class Reading:
         self.times = 0
         host.catch_up = self.read
 
-    async def read(self) -> bool:
+    async def read(self) -> None:
         self.times += 1
-        return False
 
 
 async def test_what_stands_before_a_tick_is_counted_by_the_settings_that_its_maker_knew(worker: Worker) -> None:

@@ -214,7 +214,7 @@ async def test_a_login_goes_over_tls_to_a_registry_whose_certificate_is_trusted(
             with pytest.raises(ConfigError, match=f"registry: {fake.url} refuses the login"):
                 await of(trusted, header(1), patient=True)
         (certificates / "password").unlink()
-        with pytest.raises(ConfigError, match=r"registry\.password: cannot read .*password: No such file"):
+        with pytest.raises(ConfigError, match=r"registry\.password: .*password cannot be read: No such file"):
             await of(trusted, header(1))
 
 

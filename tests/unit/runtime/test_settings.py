@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import SETTINGS, Posted, encode_posted, first_record, next_record
+from stream_dp.control.editions import SETTINGS, Posted, Verdict, encode_posted, first_record, next_record
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import SettingsLog, holding, post, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog, holding, post, post_accepted, read_accepted, read_history
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.effects import Message
 
@@ -20,7 +20,7 @@ START = 1_704_067_200_000
 async def test_before_the_first_start_there_are_none_and_the_files_plan_holds(plan: Plan) -> None:
     client = MemoryClient(MemoryLog())
 
-    assert await read_history(plan, client) == []
+    assert (await read_history(plan, client)).posted == []
     assert await holding(plan, client) == plan
 
 
@@ -29,11 +29,11 @@ async def test_what_was_posted_is_read_back_and_holds(plan: Plan, log: MemoryLog
     log.append(control, 0, b"grant/partner", b'{"type":"grant"}')
     first = first_record(plan, START)
 
-    assert await post(plan, client, first)
+    assert await post_accepted(plan, client, first)
     second = next_record([first], plan, {}, {}, 9)
-    assert await post(plan, client, second)
+    assert await post_accepted(plan, client, second)
 
-    assert await read_history(plan, client) == [first, second]
+    assert await read_accepted(plan, client) == [first, second]
     assert (await holding(plan, client)).settings == 2
 
 
@@ -51,7 +51,7 @@ async def test_of_two_posted_at_once_the_first_in_the_log_holds_and_the_other_is
     await post(plan, MemoryClient(log), first)
     assert not await post(plan, Racing(log), mine)
 
-    assert await read_history(plan, MemoryClient(log)) == [first, theirs]
+    assert (await read_history(plan, MemoryClient(log))).posted == [first, theirs]
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -70,6 +70,22 @@ async def test_settings_too_large_for_a_record_are_refused_with_the_remedy(plan:
         await post(plan, MemoryClient(log), next_record([], plan, {}, {}, 9, "x" * 2_000_000))
 
 
+async def test_compaction_keeps_settings_and_verdicts(plan: Plan, log: MemoryLog) -> None:
+    client = MemoryClient(log)
+    await post_accepted(plan, client, first_record(plan, START))
+    settings = SettingsLog(plan, client)
+    for number in (2, 3):
+        await settings.post(next_record((), plan, {}, {}, 9, number=number))
+        await settings.judge(Verdict(number, 9, "why" if number == 2 else ""))
+        await settings.judge(Verdict(number, 9, "too late to say so"))
+    before = await read_history(plan, client)
+    assert [before.reason(number) for number in (1, 2, 3)] == ["", "why", ""]
+
+    newest = {record.key: record for record in log.records[settings.place]}
+    log.records[settings.place] = [one for one in log.records[settings.place] if newest[one.key] is one]
+    assert await read_history(plan, client) == before
+
+
 async def test_a_log_is_read_on_from_where_it_was_read_to(plan: Plan, log: MemoryLog) -> None:
     client = MemoryClient(log)
     first = first_record(plan, START)
@@ -79,4 +95,4 @@ async def test_a_log_is_read_on_from_where_it_was_read_to(plan: Plan, log: Memor
     await post(plan, client, first)
     assert await settings.read()
     assert not await settings.read()
-    assert settings.known == [first]
+    assert settings.history.waiting == [first]

@@ -13,9 +13,10 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import ClockError, ConfigError, Fault
 from stream_dp.runtime.clock import CLOCK_BOUND_MS
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import read_history
+from stream_dp.runtime.factory import Settled
+from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.settled import Settled, prepare
+from stream_dp.runtime.settled import prepare
 from stream_dp.testing import plan_from
 from stream_dp.windows.effects import Message
 from tests.support.clocks import WrongClock
@@ -75,7 +76,7 @@ async def test_later_starts_find_what_the_first_one_settled(plan: Plan, log: Mem
     later = await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_800_000_000_000)
 
     assert later == first
-    assert written(log) == {Topics.of(plan).control: 1}
+    assert written(log) == {Topics.of(plan).control: 2}, "the settings, and the verdict on them"
 
 
 async def test_a_configured_start_is_where_the_first_window_begins(visits: Callable[..., str], tmp_path: Path) -> None:
@@ -177,8 +178,8 @@ async def test_a_first_start_by_a_wrong_clock_settles_nothing(
     client, ahead = MemoryClient(log), WrongClock(off_ms)
     with pytest.raises(ClockError, match=f"the clock of this machine is {words} .*; set the clocks and start again"):
         await prepare(plan, client, lambda: KEY_ID, now_ms=ahead, clock_bound_ms=CLOCK_BOUND_MS)
-    assert await read_history(plan, client) == []
+    assert await read_accepted(plan, client) == []
 
     await prepare(plan, client, lambda: KEY_ID, clock_bound_ms=CLOCK_BOUND_MS)
-    assert len(await read_history(plan, client)) == 1
+    assert len(await read_accepted(plan, client)) == 1
     await prepare(plan, client, lambda: KEY_ID, now_ms=ahead, clock_bound_ms=CLOCK_BOUND_MS)  # it has begun

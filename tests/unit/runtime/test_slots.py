@@ -26,12 +26,11 @@ from stream_dp.releases.pieces import Addressed, record_rows, waiting_records
 from stream_dp.releases.rows import WINDOW, Change, WindowRow
 from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryWriter
-from stream_dp.runtime.factory import Factory
+from stream_dp.runtime.factory import Factory, Settled
 from stream_dp.runtime.faust.delivery import Publisher
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import PartitionLostError, lost
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.testing import Application, ManualClock, application, keyed_entropy
 from stream_dp.testing.application import WITHIN_SECONDS

@@ -12,10 +12,11 @@ from faust.types import TP
 from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime.clock import Clock, Tick, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka import outages as outage
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.settled import Adoption, Settled
+from stream_dp.runtime.settled import Adoption
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.runtime.worker.timers import ASK_EVERY, ASKED_MS, HEARTBEAT, Timers, beat_seconds
 from stream_dp.windows.encoding import decode
@@ -37,8 +38,9 @@ def sent_to(worker: Worker, topic: str) -> Callable[[], list[int]]:
 
 def timers_of(worker: Worker, client: MemoryClient | None = None, clock: Clock | None = None) -> Timers:
     reads = client or MemoryClient(log_of(worker))
-    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None, lambda _: None)
-    return Timers(worker.app, worker.host, reads, adoption, clock or Clock())
+    clock = clock or Clock()
+    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None, clock, lambda: False)
+    return Timers(worker.app, worker.host, reads, adoption, clock)
 
 
 async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worker: Worker) -> None:

@@ -60,10 +60,10 @@ def test_topics_with_counts_are_erased_and_others_keep_what_they_hold(plan: Plan
         assert "retention.ms" not in spec.config or spec.name in (topics.ticks, topics.status)
 
 
-def test_the_broker_tells_the_time_of_what_workers_alone_write(plan: Plan) -> None:
-    """Records of other topics bear the time of their slot, or of whoever asks for something."""
+def test_broker_sets_the_time_of_ticks_control_records_and_internal_records(plan: Plan) -> None:
+    """Records of other topics bear the time of their slot."""
     topics = Topics.of(plan)
-    others = {topics.control, topics.accounts}
+    others = {topics.accounts}
     for spec in topics.all(plan):
         slotted = spec.name in others or spec.name.startswith("app.releases.")
         assert spec.config.get("message.timestamp.type") == (None if slotted else "LogAppendTime"), spec.name

@@ -11,6 +11,7 @@ from faust.types import TP
 
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StateError
 from stream_dp.releases.keyring import KeyRing, PrfKey
+from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.membership import admit, expected, instance_id, protocol, unowned
 from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.kafka.client import Group, TopicState
@@ -18,7 +19,6 @@ from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.topic_checks import CHOICES
 from stream_dp.runtime.kafka.topics import COUNTS, Topics, TopicSpec, read_by_workers, sources_of
-from stream_dp.runtime.settled import Settled
 from stream_dp.runtime.worker import timers as watch
 from stream_dp.runtime.worker.timers import REJOINS, SHARED_SECONDS, Watch
 from tests.support.releasing import plan

@@ -31,7 +31,7 @@ def said(plan: Plan, view: ViewPlan, users: int, items: int) -> str:
         value = {"tailnum": user.decode(), "dest": f"D{number % items}", "time_hour": EVENT_MS}
         (at,) = place([user])
         found[at].append(LogRecord("flights", at, len(found[at]), user, json.dumps(value).encode(), EVENT_MS))
-    sample = Sample(dict(found), is_cut_short=False)
+    sample = Sample(dict(found))
 
     def count(one: ViewPlan) -> Taken:
         return count_sample(one.source, [one], sample, {}, NOW).views[one.name]

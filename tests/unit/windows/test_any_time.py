@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -81,5 +82,5 @@ def test_a_record_without_a_timestamp_says_so(timestamp: int) -> None:
 
 @given(VALUES, st.sampled_from(["ms", "s", "iso"]), st.sampled_from(["", "date", "timestamp-micros", "time-millis"]))
 def test_any_time_in_avro_is_a_number_or_none(value: Any, unit: TimeUnit, logical: str) -> None:
-    found = _in_ms(unit, logical)(value)
+    found = _in_ms(unit, logical, UTC)(value)
     assert found is None or type(found) is int

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from stream_dp.windows.durations import CalendarUnit, format_time, parse_time
 from stream_dp.windows.shapes import calendars
-from stream_dp.windows.shapes.calendars import Calendar, check_zone, zone_rules
+from stream_dp.windows.shapes.calendars import Calendar
+from stream_dp.windows.time_zones import check_zone, zone_rules
 from tests.support.chosen import examples, spread
 from tests.unit.windows.test_every_shape import DAY, HOUR, ZONES
 

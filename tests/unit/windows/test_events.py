@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from stream_dp.windows.events import (
     MAX_ITEM_BYTES,
     MAX_KEY_BYTES,
-    TOO_LARGE_HEADER,
+    UNREADABLE_HEADER,
+    UNREADABLE_REASONS,
     WATERMARK_HEADER,
     Decoded,
     EventDecoder,
@@ -217,9 +218,17 @@ def test_a_watermark_is_a_whole_number_in_a_header_or_refused(
     assert out.refused == ([] if reason is None else [(3, reason)])
 
 
-def test_what_stands_in_for_a_record_of_a_batch_that_is_too_large_is_refused_for_that() -> None:
-    out = decoder().decode([Entry(3, None, None, headers=[(TOO_LARGE_HEADER, b"")])])
-    assert (out.times, out.watermarks, out.refused) == ([], [], [(3, "batch_too_large")])
+@pytest.mark.parametrize("reason", sorted(UNREADABLE_REASONS))
+def test_unreadable_record_is_refused_for_its_reason(reason: str) -> None:
+    out = decoder().decode([Entry(3, None, None, headers=[(UNREADABLE_HEADER, reason.encode())])])
+    assert (out.times, out.watermarks, out.refused) == ([], [], [(3, reason)])
+
+
+@pytest.mark.parametrize("reason", [b"planted", b"\xff", b"", None])
+def test_producer_cannot_invent_a_reason(reason: bytes | None) -> None:
+    """Reasons are labels of metrics."""
+    record = Entry(3, None, None, headers=[(UNREADABLE_HEADER, reason)])  # type: ignore[list-item]
+    assert decoder().decode([record]).refused == [(3, "null_key")]
 
 
 def test_a_record_with_a_value_is_an_event_whatever_its_headers_say() -> None:

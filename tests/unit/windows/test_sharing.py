@@ -25,7 +25,6 @@ from tests.support.counting import (
     counter,
     event,
     handed_on,
-    letters,
     letters_by_view,
     loaded,
     view,
@@ -89,24 +88,13 @@ def told(machine: Machine, name: str) -> Told:
 Message = Callable[[PartitionCounter], Step]
 
 
-def story(chance: random.Random, offset: int, now: int, held: Sequence[str]) -> tuple[list[Message], int, int]:
-    """Chunks and ticks from an offset and a time on, and where they end; some views may be held back meanwhile."""
+def story(chance: random.Random, offset: int, now: int) -> tuple[list[Message], int, int]:
+    """Chunks and ticks from an offset and a time on, and where they end."""
     messages: list[Message] = []
-
-    def told_to(step: Message, holding: dict[str, int]) -> Message:
-        def run(one: PartitionCounter) -> Step:
-            one.held = holding
-            return step(one)
-
-        return run
-
-    holding: dict[str, int] = {}
     for _ in range(chance.randrange(2, 8)):
         now += chance.randrange(1, 12)
-        if chance.random() < 0.2:
-            holding = {name: now // 10 * 10 for name in held if chance.random() < 0.5}
         if chance.random() < 0.3:
-            messages.append(told_to(lambda one, now=now: one.ticks([now]), holding))  # type: ignore[misc]
+            messages.append(lambda one, now=now: one.ticks([now]))  # type: ignore[misc]
             continue
         chunk = []
         for at in range(offset, offset + chance.randrange(1, 8)):
@@ -116,7 +104,7 @@ def story(chance: random.Random, offset: int, now: int, held: Sequence[str]) -> 
                 time = now - chance.randrange(-9, 25)
                 chunk.append(event(at, chance.choice("uvwxyz"), chance.choice("abcd"), time))
         offset += len(chunk)
-        messages.append(told_to(lambda one, chunk=chunk, now=now: one.chunk(chunk, now), holding))  # type: ignore[misc]
+        messages.append(lambda one, chunk=chunk, now=now: one.chunk(chunk, now))  # type: ignore[misc]
     return messages, offset, now
 
 
@@ -164,12 +152,11 @@ def delivered(
 
 @pytest.mark.parametrize("seed", ordinarily(30, range(600)))
 def test_each_view_is_as_if_it_were_alone(seed: int) -> None:
-    """Chunks, ticks, watermarks, crashes, views that are held back, changed definitions, windows on disk."""
+    """Chunks, ticks, watermarks, crashes, changed definitions, windows on disk."""
     chance = random.Random(seed)
     phases = definitions(chance)
-    held = [one.name for (one,) in phases[0]]
-    first, offset, now = story(chance, 0, 0, held)
-    second, _, now = story(chance, offset, now, held)
+    first, offset, now = story(chance, 0, 0)
+    second, _, now = story(chance, offset, now)
     end: Message = lambda one: one.ticks([now + 200])  # noqa: E731
     stories = [first, [*second, end] if chance.random() < 0.5 else second]
     memory = chance.choice([0, 1 << 30])
@@ -224,25 +211,6 @@ def test_views_share_again_after_a_restart_and_read_their_journal_once(
         "b": {"a": 1, "b": 1, "c": 1},
         "c": {"a": 3, "b": 3, "c": 6},
     }
-
-
-@pytest.mark.parametrize("held", ["a", "b"])
-def test_a_view_that_is_held_back_parts_from_the_others_and_goes_on_with_what_it_has(
-    held: str, bounded: list[str]
-) -> None:
-    machine = Machine()
-    one = loaded(machine, *LIKE)
-    machine.carry_out(one.chunk(chunk(0, ("u", "a", 1), ("u", "b", 2)), 5))
-    one.held = {held: 0}
-    assert one.takes_long
-    machine.carry_out(one.ticks([14]))
-    assert set(handed_on(machine.sent)) == {"a", "b", "c"} - {held}
-    machine.carry_out(one.chunk(chunk(2, ("v", "c", 3), ("u", "d", 14)), 15))
-    assert len(bounded) == 1 + (2 if held == "b" else 3)
-    one.held = {}
-    machine.carry_out(one.ticks([33]))
-    assert handed_on(machine.sent)[held] == {0: {"a": 1, "b": 1}, 10: {"d": 1}, 20: {}}
-    assert letters(machine.sent) == {(2, "late"): 1}
 
 
 def test_a_view_with_another_past_does_not_share(bounded: list[str]) -> None:

@@ -1,0 +1,169 @@
+"""Acceptance is construction: a plan is accepted only if everything that a worker builds from it can be built.
+
+A plan that passes every check of the configuration may still hold something that a part of a worker refuses. Such a
+plan must never take effect, because every worker would crash on it. So `construct` builds all of it, at a safe time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+import rocksdict
+
+from stream_dp.config.plan import Plan, ViewPlan
+from stream_dp.config.yaml_data import join
+from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, first_record, plan_holding
+from stream_dp.errors import ConfigError, Fault, StateError, StreamDPError
+from stream_dp.exact.bits import system_entropy
+from stream_dp.releases.keyring import KeyRing
+from stream_dp.runtime.factory import Factory, Settled, event_decoder, key_reader
+from stream_dp.runtime.kafka.ownership import Claim, Life, encode_claim
+from stream_dp.runtime.kafka.topics import Topics, counted_in, sources_of
+from stream_dp.version import STATE_FORM
+from stream_dp.windows.effects import NoRows
+
+MADE_UP_KEY = bytes(32)
+MADE_UP_TOPIC = Life("0" * 22, 1)
+"""With an id as long as those of a broker."""
+ANY_TIME_MS = 1_704_067_200_000
+"""Every plan has windows before and after it."""
+
+
+UNFORESEEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of parts that were given something which nobody has thought of."""
+
+
+def plan_settings(known: Sequence[Posted], local: Plan) -> Plan:
+    """Return the plan that settings come to, once everything that a worker builds from it was built.
+
+    Args:
+        known: the settings.
+        local: of a file of the application.
+
+    Raises:
+        ConfigError: they cannot be planned, whatever they hold: another version may have posted them.
+    """
+    try:
+        plan = plan_holding(known, local)
+    except UNFORESEEN as error:
+        words = f"settings {known[-1].number} cannot be planned: {type(error).__name__}: {error}"
+        raise ConfigError(words) from error
+    construct(plan)
+    return plan
+
+
+def construct(plan: Plan) -> None:
+    """Build everything that a worker builds from a plan; nothing is connected to, and nothing is written.
+
+    Args:
+        plan: with every edition of its views (`plan_holding`).
+
+    Raises:
+        ConfigError: a part cannot be built; each is named by its path in the file.
+    """
+    found: list[Fault] = []
+    for view in plan.views.values():
+        with _faults_at(_field_path(view), found):
+            event_decoder(view.source, [view])
+    for source in () if found else sources_of(plan).values():
+        path = join("sources", source.name)
+        with _faults_at(path, found):
+            event_decoder(source, [view for view in plan.views.values() if view.source.name == source.name])
+        if source.key_field is not None:
+            with _faults_at(f"{path}.key", found):
+                key_reader(source)
+    if not found:
+        with _faults_at("views", found):
+            _build_parts(plan)
+        with _faults_at("name", found):
+            _build_claim(plan)
+        found += _colliding_topics(plan)
+    if found:
+        raise ConfigError(list(dict.fromkeys(found)))
+
+
+def construct_file(plan: Plan) -> None:
+    """Build everything that a worker builds from the plan of a file, as a first start reads it from the control topic.
+
+    Args:
+        plan: of the file.
+
+    Raises:
+        ConfigError: as `construct`; or the settings cannot be written to the control topic and read back.
+    """
+    read = decode_posted(SETTINGS, encode_posted(first_record(plan, ANY_TIME_MS)))
+    if read is None:
+        raise ConfigError("the settings cannot be read back from the control topic")
+    construct(plan_holding([read], plan))
+
+
+def _field_path(view: ViewPlan) -> str:
+    return f"{join('views', view.view)}.{'items' if view.has_lists else 'item'}"
+
+
+@contextmanager
+def _faults_at(path: str, found: list[Fault]) -> Iterator[None]:
+    """Collect the faults of a part. A worker crashes on any error of its construction, so any error is a fault."""
+    try:
+        yield
+    except ConfigError as error:
+        found += [fault if fault.path else Fault(path, fault.message) for fault in error.faults]
+    except StreamDPError as error:
+        found.append(Fault(path, str(error)))
+    except UNFORESEEN as error:
+        found.append(Fault(path, f"a worker cannot use it: {error}"))
+
+
+def _build_parts(plan: Plan) -> None:
+    """Build and load every part of every partition that differs from others, on empty tables."""
+    topics = Topics.of(plan)
+    lives = {spec.name: MADE_UP_TOPIC for spec in topics.all(plan)}
+    factory = Factory(
+        Settled(plan, topics=lives),
+        keys=KeyRing.of(MADE_UP_KEY),
+        entropy=system_entropy,
+        cache=rocksdict.Cache(0),
+        spill_stores=_no_spill_store,  # the one of a worker that runs may be in the data folder
+    )
+    inputs = [*dict.fromkeys([*sources_of(plan), *counted_in(plan)]), topics.partials]
+    for topic in inputs:
+        for _ in factory.part(topic, 0).load(NoRows()):
+            pass
+    for partition in sorted({topics.ledger_partition(view.ledger) for view in plan.views.values()}):
+        for _ in factory.engine(partition).load(NoRows(), now_ms=ANY_TIME_MS):
+            pass
+
+
+def _no_spill_store() -> NoReturn:
+    raise StateError("nothing is counted, so no window needs the disk")
+
+
+def _build_claim(plan: Plan) -> None:
+    topics = {spec.name: MADE_UP_TOPIC for spec in Topics.of(plan).all(plan)}
+    sources = {source.name: (topic, MADE_UP_TOPIC.id) for topic, source in sources_of(plan).items()}
+    key_id = KeyRing.of(MADE_UP_KEY).application
+    encode_claim(Claim(plan.id, key_id, topics, 0, sources, form=STATE_FORM))
+
+
+def _colliding_topics(plan: Plan) -> Iterator[Fault]:
+    """Yield topics that Kafka refuses to create beside others: it takes a dot and an underscore for the same."""
+    named: dict[str, str] = {}
+    for path, topic in _topics(plan):
+        other = named.setdefault(topic.replace(".", "_"), topic)
+        if other != topic:
+            yield Fault(path, f"Kafka refuses topic {topic!r} beside {other!r}: only dots and underscores differ")
+
+
+def _topics(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield every topic with the path that names it, those that somebody else makes first."""
+    for topic, source in sources_of(plan).items():
+        yield f"{join('sources', source.name)}.topic", topic
+    for view in plan.views.values():
+        for topic in () if view.kind.made_of is not None else view.kind.topics:
+            yield f"{join('views', view.view)}.catalogue", topic
+    for source in sources_of(plan).values():
+        yield f"{join('sources', source.name)}.dead_letter_topic", source.dead_letter_topic
+    for spec in Topics.of(plan).all(plan):
+        yield "name", spec.name
