@@ -56,10 +56,12 @@ async def release(stream: Any, host: Host) -> None:
 async def sharpen(stream: Any, host: Host) -> None:
     """Carry out grants: an audience's retained windows are published again at the granted level."""
     async for chunk in host.chunks(stream):
-        for value in chunk.values:
-            if value is not None:
+        for record in chunk.records:
+            if (wanted := host.republication(record)) is not None:
+                await host.want_topic(chunk.partition, wanted)
+            elif record.value is not None:
                 take = partial(ReleaseEngine.order, now_ms=host.clock_ms())
-                await host.engage(chunk.partition, take, decode(Order, value))
+                await host.engage(chunk.partition, take, decode(Order, record.value))
 
 
 async def control(stream: Any, host: Host) -> None:
@@ -67,6 +69,9 @@ async def control(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
         await host.settled()  # a grant may be about what was accepted just before it
         for record in chunk.records:
+            if host.republication(record) is not None:
+                await host.send(host.fan_out(record.key, record.value))
+                continue
             order = host.order(record)
             if order is not None:
                 await host.send(host.fan_out(grant_key(order.audience, order.id), encode(order)))

@@ -15,7 +15,7 @@ from stream_dp.version import __version__
 _COMMANDS = (
     *("demo", "init", "check", "plan", "replay", "worker", "feed", "acl", "schema", "asyncapi", "apply", "tune"),
     *("settings", "grant", "grants", "tail", "lookup", "ledger", "status", "serve", "console", "token", "keys"),
-    *("reset", "kafka"),
+    *("republish", "reset", "kafka"),
 )
 _FILES = {
     **{"apply": "settings", "tune": "settings", "grant": "grants"},
@@ -63,6 +63,7 @@ def cli() -> None:
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
     List grants:           stream-dp grants app.yaml
     Change the key:        stream-dp keys rotate app.yaml
+    Write a topic again:   stream-dp republish app.yaml VIEW AUDIENCE
     Delete everything:     stream-dp reset app.yaml
 
     STREAM_DP_BROKER, "host:port", overrides the `broker` of every file. STREAM_DP_CACHE is the cache folder, for the

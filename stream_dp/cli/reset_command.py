@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
-from stream_dp.cli.command_line import FILE, command_line, run
+from stream_dp.cli.command_line import FILE, command_line, run, run_effective
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
@@ -23,8 +24,9 @@ DIGITS = 4
 
 @click.command()
 @FILE
-@click.option("--yes", "name", metavar="NAME", help="The name of the application; do not ask for it.")
-def reset(file: Path, name: str | None) -> None:
+@click.option("--view", help="Delete only the release topics of this view that nobody is to read any more.")
+@click.option("--yes", "name", metavar="NAME", help="The name of the application, or of the view; do not ask for it.")
+def reset(file: Path, view: str | None, name: str | None) -> None:
     """Delete everything that the application that FILE describes has on its cluster; its next worker starts anew.
 
     Deletes its internal, dead-letter and release topics, also those of removed views, the offsets that its workers
@@ -38,10 +40,17 @@ def reset(file: Path, name: str | None) -> None:
 
     If a reset is interrupted, run it again; until then no worker starts.
 
+    With --view, only release topics are deleted: all of a view that was removed, and those of removed audiences of a
+    view that is still there. Workers may run, and no ledger forgets anything. Workers that may delete topics delete
+    those of a removed view themselves when the retention of its last window is over.
+
     Exit codes: 0 done, or nothing to delete; 1 not confirmed, workers run, or the broker refused; 2 wrong usage, or the
     key file of another application.
     """
     plan = load_plan(file)
+    if view is not None:
+        run_effective(file, partial(_reset_view, view=view, name=name))
+        return
     if name not in (None, plan.id):
         raise ConfigError(f"{file} describes application {plan.id!r}, not {name!r}", "--yes")
     run(plan, lambda client: _reset(plan, file, client, asked=name is None))
@@ -61,6 +70,23 @@ async def _reset(plan: Plan, file: Path, client: Client, *, asked: bool) -> None
     await operations.reset(plan, client, keys, found)
     click.echo(f"Deleted. Now delete the data folders of its workers. To start application {plan.id} anew:")
     click.echo(f"  {command_line('worker', file)}")
+
+
+async def _reset_view(plan: Plan, client: Client, *, view: str, name: str | None) -> None:
+    if name not in (None, view):
+        raise ConfigError(f"the topics are those of view {view!r}, not {name!r}", "--yes")
+    topics = await operations.former_topics(plan, client, read_keys(plan.key_file), view)
+    if not topics:
+        click.echo(f"Nothing to delete: every release topic of view {view} that exists is read.")
+        return
+    click.echo(f"This deletes {len(topics)} release topics of view {view} at {plan.broker.address}:")
+    for topic in topics:
+        click.echo(f"  {topic}")
+    if name is None and click.prompt("Type the name of the view to delete them") != view:
+        click.echo("Wrong name. Nothing was deleted.")
+        raise click.Abort
+    await client.delete(topics)
+    click.echo("Deleted.")
 
 
 def _topics(plan: Plan, found: operations.Holdings) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import StateError
+from stream_dp.operations import named
 from stream_dp.operations.budgets import read_entries
 from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.releases.keyring import KeyRing
@@ -59,6 +60,28 @@ async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> N
     for group in (plan.id, *(claims_group(topics.changelog(table)) for table in (COUNTS, MERGES, RELEASES))):
         await client.delete_group(group)
     await disclaim(topics.owners.name, Owner(plan.id, keys.application), client)
+
+
+async def former_topics(plan: Plan, client: Client, keys: KeyRing, view: str) -> list[str]:
+    """Return the release topics of a view that nobody is to read any more, as far as they exist.
+
+    Args:
+        plan: the plan in effect.
+        client: a client of its broker.
+        keys: the secrets of the application.
+        view: the view; it was removed, or audiences of it were.
+
+    Raises:
+        ConfigError: there was no such view, or the topics are claimed with another key file.
+    """
+    topics = Topics.of(plan)
+    named("view", view, {one.view: one for one in plan.views.values()}, "--view")
+    readers = {reader for one in plan.views.values() if one.view == view for reader in one.readers}
+    left = plan.newest[view].audiences if view in plan.newest else ()
+    lives = await claimed(topics.owners.name, Owner(plan.id, keys.application), client)
+    asked = [topics.release(view, audience) for audience in readers.difference(left)]
+    present = await client.describe(asked)
+    return sorted(topic for topic in present if topic in lives and present[topic].id == lives[topic].id)
 
 
 async def spendings(plan: Plan, client: Client) -> list[LedgerStatement]:

@@ -47,6 +47,8 @@ class AnnouncedRow(msgspec.Struct, array_like=True, frozen=True):
     sent: bool = False
     over_ms: int | None = None
     """Start of the first window that it is not about; None: it is about all that are still to come."""
+    left_ms: int = 0
+    """The slot at which it left, if it was published."""
 
     @property
     def message(self) -> Message:
@@ -113,7 +115,8 @@ class Announcements:
                     )
                     is_sent = was is not None and was.sent and was.value == value
                     public = view_key(view.view, audience, edition.number)
-                    found[key] = AnnouncedRow(topic, public, value, is_sent, until_ms)
+                    left_ms = was.left_ms if was is not None and is_sent else 0
+                    found[key] = AnnouncedRow(topic, public, value, is_sent, until_ms, left_ms)
                 elif was is not None and was.value is not None:
                     over_ms = self._state.marks[view.name].next_ms if was.over_ms is None else was.over_ms
                     found |= {key: replace(was, over_ms=over_ms)} if over_ms > oldest_ms else {}
@@ -144,15 +147,25 @@ def unsent(view: str, rows: Rows) -> dict[bytes, AnnouncedRow]:
     }
 
 
+def published_announcements(view: str, rows: Rows) -> list[tuple[int, Message]]:
+    """Return the records of a definition that were published and not taken back, each with its slot."""
+    return [(row.left_ms, row.message) for row in _stored(view, rows).values() if row.sent and row.value is not None]
+
+
 def _stands_before(view: str, over_ms: int | None, rows: Rows) -> bool:
     return over_ms is not None and next(stored_windows(view, rows, until_ms=over_ms), None) is not None
 
 
-def settled_announcements(published: Mapping[bytes, AnnouncedRow], rows: Rows) -> Iterator[Change]:
-    """Yield the rows to store behind the publishing of records; one that was changed meanwhile stays as it is."""
-    for key, row in published.items():
+def settled_announcements(published: Mapping[bytes, tuple[AnnouncedRow, int]], rows: Rows) -> Iterator[Change]:
+    """Yield the rows to store after records were published; one that was changed meanwhile stays as it is.
+
+    Args:
+        published: by row, its record and the slot at which that left.
+        rows: the partition's table.
+    """
+    for key, (row, left_ms) in published.items():
         if rows.get(key) == encode(row):
-            yield key, None if row.value is None else encode(replace(row, sent=True))
+            yield key, None if row.value is None else encode(replace(row, sent=True, left_ms=left_ms))
 
 
 # -- content ------------------------------------------------------------------------------------------------------

@@ -107,6 +107,13 @@ class ReleaseEngine:
         return self._state.views.values()
 
     @property
+    def over(self) -> list[ViewPlan]:
+        """The views that were removed and of which the retention of every window is over."""
+        removed = [view for view in self.views if view.is_removed]
+        unfinished = {view.view for view in removed if not self._retention.is_finished(view)}
+        return [view for view in removed if view.view not in unfinished]
+
+    @property
     def withheld(self) -> Mapping[str, Collection[str]]:
         """By audience that came later, the views of which it has no retained windows until a grant pays for them."""
         return self._state.clearances.withheld

@@ -8,9 +8,10 @@ such a window would have been over (`PartitionState.aged`). Then, oldest first,
    From here on nothing is read of it: the row names no key any more;
 2. behind what still waits in its outbox the tombstones leave, at a slot like all that readers see, later than that of
    the newest window, and when a later window has left (`releases.outboxes`): one that waited may have been taken back;
-3. when they have left, its table is deleted and its secret taken out of the row, both vanish from the files, and only
-   then the row is deleted (`finished`). That waits for the next beat of the worker, a sixteenth of `erase_within` later
-   at most, and is done of all windows that have come so far: their files are rewritten once for all of them.
+3. when they have left, its table and its published records are deleted and its secret taken out of the row, all vanish
+   from the files, and only then the row is deleted (`finished`). That waits for the next beat of the worker, a
+   sixteenth of `erase_within` later at most, and is done of all windows that have come so far: their files are
+   rewritten once for all of them.
 
 What a crash leaves behind, at each cut. Before the mark, tombstones without a departure, which `pieces.leftovers`
 finds. Between mark and end, a row whose last departure stands in its outbox: `ReleaseEngine.load` lets it leave again,
@@ -40,9 +41,18 @@ from msgspec.structs import replace
 from stream_dp.config.plan import ViewPlan
 from stream_dp.records.codec import record_keys
 from stream_dp.releases.partition_state import PartitionState
-from stream_dp.releases.pieces import Removal, forgotten_table, leave
+from stream_dp.releases.pieces import Removal, forgotten_publication, forgotten_table, leave
 from stream_dp.releases.publication import Destinations, extent_of
-from stream_dp.releases.rows import TABLE, WINDOW, AudienceState, Change, WindowRow, stored_window, stored_windows
+from stream_dp.releases.rows import (
+    PUBLISHED,
+    TABLE,
+    WINDOW,
+    AudienceState,
+    Change,
+    WindowRow,
+    stored_window,
+    stored_windows,
+)
 from stream_dp.windows.effects import Commit, Effect, Erase, Leave, Rows, Step
 from stream_dp.windows.encoding import after, cut, encode, window_key
 
@@ -68,6 +78,11 @@ class Retention:
     def is_over(self, view: ViewPlan) -> bool:
         """Return True if a window of the view may have to be marked."""
         return self.oldest[view.name] < self._horizon(view)
+
+    def is_finished(self, view: ViewPlan) -> bool:
+        """Return True if the retention of every window of a view that was taken out is over, the newest included."""
+        mark = self._state.marks[view.name]
+        return self._state.is_over(view) and mark.kept_ms >= mark.next_ms
 
     def due_ms(self, view: ViewPlan) -> int | None:
         """When the next window of a view that was taken out expires by the wall clock, None if none does."""
@@ -150,10 +165,11 @@ def finished(windows: Iterable[tuple[str, int]], rows: Rows) -> Step:
         for view, start in some:
             if (row := stored_window(view, start, rows)) is not None:
                 changed += forgotten_table(view, start, rows)
+                changed += forgotten_publication(view, start, rows)
                 changed.append((window_key(WINDOW, view, start), encode(replace(row, secret=b""))))
             first, last = ranges.get(view, (start, start))
             ranges[view] = min(first, start), max(last, start)
         yield Commit(changed)
     for view, (first, last) in ranges.items():  # windows of a view expire one behind the other
-        for kind in (TABLE, WINDOW):
+        for kind in (TABLE, WINDOW, PUBLISHED):
             yield Erase(window_key(kind, view, first), after(window_key(kind, view, last)))

@@ -13,7 +13,13 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.announcements import ANNOUNCEMENT_MS, NEXT_SLOT_MS, AnnouncedRow, settled_announcements, unsent
 from stream_dp.releases.expiry import finished
 from stream_dp.releases.partition_state import PartitionState
-from stream_dp.releases.pieces import RecordRow, forgotten_records, stored_records, waiting_records
+from stream_dp.releases.pieces import (
+    RecordRow,
+    forgotten_records,
+    published_records,
+    stored_records,
+    waiting_records,
+)
 from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import (
     LATE,
@@ -49,15 +55,23 @@ class Outboxes:
     deleted yet, which `ReleaseEngine.load` deletes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, accounts: str = "") -> None:
+        """Set up the outboxes; nothing waits.
+
+        Args:
+            accounts: the topic of the accounts, whose entries are not kept when they have left.
+        """
+        self._accounts = accounts
+        self._left_ms: dict[tuple[str, int], int] = {}
+        """By view and window: the slot at which it left, as long as it stands in `_published`."""
         self._waiting: list[tuple[int, int, str]] = []
         """A heap of (slot, start of the window, definition): those of former definitions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
         """By view and window: the number of the last departure that was published and still stands in its row."""
         self._expired: dict[tuple[str, int], int] = {}
         """The same of windows that expire: nothing more leaves of them, and they wait for `erase`."""
-        self._announced: dict[bytes, AnnouncedRow] = {}
-        """By row: the record of a view that was published and is not settled."""
+        self._announced: dict[bytes, tuple[AnnouncedRow, int]] = {}
+        """By row: the record of a view that was published and is not settled, and the slot at which it left."""
         self._late: set[tuple[str, int]] = set()
         """Those of them that left at a later slot than their own."""
         self._held: list[tuple[int, int, str]] = []
@@ -95,15 +109,16 @@ class Outboxes:
     def _published_at(
         self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows, lacking: Collection[str]
     ) -> Step:
+        announced = {key: row for key, (row, _) in self._announced.items()}
         fresh: dict[bytes, AnnouncedRow] = {}
         for view in [view for view, start in windows if start == ANNOUNCEMENT_MS]:
-            found = {key: row for key, row in unsent(view, rows).items() if self._announced.get(key) != row}
+            found = {key: row for key, row in unsent(view, rows).items() if announced.get(key) != row}
             fresh |= {key: row for key, row in found.items() if row.message.topic not in lacking}
             if not found.keys() <= fresh.keys():
                 heappush(self._waiting, (slot_ms, ANNOUNCEMENT_MS, view))
         if fresh:
             yield Publish([row.message for row in fresh.values()], slot_ms)
-            self._announced |= fresh
+            self._announced |= {key: (row, slot_ms) for key, row in fresh.items()}
         windows = [window for window in windows if window[1] != ANNOUNCEMENT_MS]
         late: Counter[str] = Counter()
         batch: list[Message] = []
@@ -123,6 +138,7 @@ class Outboxes:
                 batch.append(message)
                 size += len(message.value or b"")
             last[view, start] = departure.number
+            self._left_ms[view, start] = slot_ms
             is_late = departure.slot_ms < slot_ms and (view, start) not in self._waited
             if is_late:
                 self._late.add((view, start))
@@ -177,23 +193,33 @@ class Outboxes:
         return bool(self._expired)
 
     def settle(self, rows: Rows) -> Step:
-        """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most.
+        """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most, and keep its records.
 
         A window that expires waits for `erase` behind its last departure.
         """
         changed: list[Change] = []
         left: list[Change] = []
-        settled = dict(islice(self._published.items(), SETTLED_AT_ONCE))
-        for (view, start), number in settled.items():
+        kept: list[Change] = []
+        settled: dict[tuple[str, int], int] = {}
+        room = BYTES_AT_ONCE
+        for (view, start), number in islice(self._published.items(), SETTLED_AT_ONCE):
+            if room <= 0:
+                break
+            settled[view, start] = number
             row = stored_window(view, start, rows)
-            if row is not None:
-                outbox = [departure for departure in row.outbox if departure.number > number]
-                if row.expires and not outbox:
-                    self._expired[view, start] = number
-                    continue
-                for departure in row.outbox:
-                    left += forgotten_records(view, start, departure) if departure.number <= number else []
-                changed.append((window_key(WINDOW, view, start), encode(replace(row, outbox=outbox))))
+            if row is None:
+                continue
+            outbox = [departure for departure in row.outbox if departure.number > number]
+            if row.expires and not outbox:
+                self._expired[view, start] = number
+                continue
+            for departure in row.outbox:
+                if departure.number <= number:
+                    some = published_records(view, start, departure, self._left_ms[view, start], self._accounts, rows)
+                    room -= sum(len(value or b"") for _, value in some)
+                    kept += some
+                    left += forgotten_records(view, start, departure)
+            changed.append((window_key(WINDOW, view, start), encode(replace(row, outbox=outbox))))
         announced, self._announced = self._announced, {}
         if behind := [*settled_announcements(announced, rows)]:
             yield Commit(behind)
@@ -201,10 +227,11 @@ class Outboxes:
             return
         whole = {window: number for window, number in settled.items() if window not in self._expired}
         if whole:  # in this order: no outbox stands without its records
-            yield Commit([counted(self._counted(whole), rows), *changed, *left])
+            yield Commit([counted(self._counted(whole), rows), *kept, *changed, *left])
         over = [window for window, number in settled.items() if self._published[window] == number]
         for window in over:
             del self._published[window]
+            del self._left_ms[window]
         self._over([window for window in over if window in whole])
         while self._held:
             heappush(self._waiting, self._held.pop())

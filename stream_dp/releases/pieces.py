@@ -9,6 +9,7 @@ names the draw all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
 
@@ -18,7 +19,17 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import StateError
 from stream_dp.kinds.sealing import SealedTable
 from stream_dp.lossless.sealed import WindowNoise
-from stream_dp.releases.rows import BUCKET, OUTBOX, TABLE, WINDOW, Change, Departure, WindowRow, deletions
+from stream_dp.releases.rows import (
+    BUCKET,
+    OUTBOX,
+    PUBLISHED,
+    TABLE,
+    WINDOW,
+    Change,
+    Departure,
+    WindowRow,
+    deletions,
+)
 from stream_dp.windows.effects import Message, Rows
 from stream_dp.windows.encoding import MESSAGE_BYTES, after, bucket_number, decode, encode, spans, text, window_key
 from stream_dp.windows.merging import MergedBucket
@@ -28,6 +39,7 @@ ROW_OVERHEAD = 2048
 RECORD_BYTES = MESSAGE_BYTES - ROW_OVERHEAD
 """Of a record that stands in a row."""
 _PLACE_BYTES = 4
+_DIGEST_BYTES = 16
 _ENTRY_BYTES = 16
 """Of an entry of a table beside its key."""
 
@@ -57,6 +69,21 @@ class RecordRow(msgspec.Struct, array_like=True):
     """None: what stands under the key is taken back."""
     void: bool = False
     """True if it was revoked before it left (`releases.outboxes.revoked`)."""
+
+
+class PublishedRecord(msgspec.Struct, array_like=True):
+    """A record as its topic has it: what left last under its key. It is deleted when its window expires."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    slot_ms: int
+    """When it left."""
+
+    @property
+    def message(self) -> Message:
+        """The record as it is published."""
+        return Message(self.topic, self.key, self.value)
 
 
 # -- sealed tables ------------------------------------------------------------------------------------------------
@@ -169,6 +196,33 @@ def forgotten_records(view: str, start: int, departure: Departure) -> list[Chang
     return [(key, None) for key in _record_keys(view, start, departure)]
 
 
+def published_records(
+    view: str, start: int, departure: Departure, slot_ms: int, unkept: str, rows: Rows
+) -> list[Change]:
+    """Return the rows of what topics have after a departure was published at a slot.
+
+    Args:
+        view: the view.
+        start: start of the window.
+        departure: of its outbox.
+        slot_ms: the slot.
+        unkept: a topic whose records are not kept.
+        rows: the partition's table.
+    """
+    changed: list[Change] = []
+    for _, row in stored_records(view, start, departure, rows):
+        if row.void or row.topic == unkept:
+            continue
+        record = None if row.value is None else encode(PublishedRecord(row.topic, row.key, row.value, slot_ms))
+        changed.append((_published_key(view, start, row.topic, row.key), record))
+    return changed
+
+
+def _published_key(view: str, start: int, topic: str, key: bytes) -> bytes:
+    digest = blake2b(text(topic) + key, digest_size=_DIGEST_BYTES).digest()
+    return window_key(PUBLISHED, view, start) + digest
+
+
 def _record_keys(view: str, start: int, departure: Departure) -> Iterator[bytes]:
     prefix = _departure_key(view, start, departure)
     return (prefix + place.to_bytes(_PLACE_BYTES) for place in range(departure.records))
@@ -200,8 +254,13 @@ def leftovers(view: str, next_ms: int, waiting: Iterable[tuple[int, Departure]],
 
 def forgotten_window(view: str, start: int, rows: Rows) -> list[Change]:
     """Return the deletions of a window with incomplete state, its row first: nothing is stored without that."""
-    pieces = deletions(window_key(OUTBOX, view, start), rows)
+    pieces = [*deletions(window_key(OUTBOX, view, start), rows), *forgotten_publication(view, start, rows)]
     return [(window_key(WINDOW, view, start), None), *forgotten_table(view, start, rows), *pieces]
+
+
+def forgotten_publication(view: str, start: int, rows: Rows) -> list[Change]:
+    """Return the deletions of what is kept of the published records of a window."""
+    return deletions(window_key(PUBLISHED, view, start), rows)
 
 
 def stored_buckets(view: str, start: int, rows: Rows) -> list[MergedBucket]:

@@ -7,6 +7,7 @@
 | `e` view, start, part | `panes.BlockRow`: exact counts of a block of panes that a longer one will be made of |
 | `t` view, start, part | `pieces.TableRow`: noisy integers of a released window |
 | `o` view, start, departure, place | `pieces.RecordRow`: a record that is still to be published |
+| `r` view, start, digest | `pieces.PublishedRecord`: a record as its topic has it, for `stream-dp republish` |
 | `w` view, start | `WindowRow`: who has what of a window, and how many records are still to be published |
 | `p` population, period | `accounts.PeriodRow`: the budget that the period began with, and what each view keeps |
 | `l` population, period | a ledger (`accounting.ledger`), with what is reserved for every open `Call` |
@@ -37,7 +38,7 @@ from stream_dp.windows.views import view_of
 
 BUCKET, BLOCK, VIEW, TABLE, OUTBOX, WINDOW = b"b", b"e", b"v", b"t", b"o", b"w"
 PROMISE, LEDGER, CLEARANCE, TOTALS = b"p", b"l", b"c", b"n"
-UNLOCK, LEFTOVER, ANNOUNCED = b"u", b"y", b"i"
+UNLOCK, LEFTOVER, ANNOUNCED, PUBLISHED = b"u", b"y", b"i", b"r"
 
 Change = tuple[bytes, bytes | None]
 """A row to store, or to delete."""

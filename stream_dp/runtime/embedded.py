@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -23,6 +24,9 @@ from stream_dp.runtime.kafka.topics import TopicSpec
 from stream_dp.runtime.kafka.transactions import Row, lost
 from stream_dp.windows.effects import Message
 
+_LOOK_AGAIN_SECONDS = 0.05
+_WAIT_SECONDS = 10.0
+"""Time that a client waits for a topic that is not there, as one of a broker does."""
 MOST_BYTES = 1 << 20
 """Of a record, with its key and headers."""
 
@@ -160,8 +164,17 @@ class MemoryWriter:
 
     async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
         """See `Writer`."""
-        for m in messages:
+        await self.publish_at([(timestamp_ms, message) for message in messages])
+
+    async def publish_at(self, messages: Sequence[tuple[int | None, Message]]) -> None:
+        """See `Writer`. As a broker's client, it waits for a topic that is not there."""
+        for timestamp_ms, m in messages:
+            while m.topic not in self._log.partitions:  # noqa: ASYNC110 - the log tells nobody
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             self._log.take(m, timestamp_ms, (self._tp, self._epoch))
+
+    def give_up(self, topics: Collection[str]) -> None:
+        """Nothing waits."""
 
     async def renew(self) -> None:
         """See `Writer`."""
@@ -229,7 +242,10 @@ class MemoryClient(Client):
     async def publish(self, records: Iterable[Message]) -> list[int | None]:
         """Append the records; returns their append times."""
         appended: list[int | None] = []
+        until = time.monotonic() + _WAIT_SECONDS
         for record in records:
+            while record.topic not in self._log.partitions and time.monotonic() < until:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             if record.key is None and record.value is None:
                 raise BrokerError("a record needs a key or a value")  # as the Kafka client does
             now_ms = self._log.clock_ms()

@@ -179,6 +179,16 @@ class Factory:
         """Return how often a topic of the application was made."""
         return self._settled.topics[topic].number
 
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Ids of the topics of the application, as it has claimed them."""
+        return {topic: life.id for topic, life in self._settled.topics.items()}
+
+    @property
+    def lives(self) -> dict[str, int]:
+        """Number of times that each topic of the application was made."""
+        return {topic: life.number for topic, life in self._settled.topics.items()}
+
     def rekeyer(self, topic: str, partition: int) -> Rekeyer:
         """The rekeyer of a partition of a source topic that is not keyed by user."""
         source = sources_of(self.plan)[topic]

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from stream_dp.operations.republish import republish
 from stream_dp.records.models import Refusal
+from stream_dp.runtime.kafka.control_topic import holding
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
+from stream_dp.runtime.key_file import read_keys
 from stream_dp.runtime.worker.timers import LOOK_SECONDS
 from stream_dp.testing import Application, application
 from tests.support.losing import delete, publish_minutes
@@ -22,7 +25,6 @@ pytestmark = pytest.mark.broker
 
 NOTICED_SECONDS = 10.0
 EVERY = [
-    "NAME-ticks",
     "NAME-partials",
     "NAME-merged",
     "NAME-control",
@@ -32,9 +34,9 @@ EVERY = [
     "NAME-merges-changelog",
     "NAME-releases-changelog",
     "NAME.visits",
-    "NAME.dead-letters.visits",
-    "NAME.releases.NAME-pages.public",
 ]
+"""The topics with state."""
+STATELESS = ["NAME-ticks", "NAME-status", "NAME.dead-letters.visits"]
 
 
 async def dies(worker: Any, *options: str) -> None:
@@ -118,6 +120,64 @@ async def test_whichever_topic_is_deleted_is_noticed_and_once_accepted_windows_a
             assert "its exact counts were lost, of every window that had begun" in worker.said()
             return
         await app.eventually(lambda: shows(app, 2))
+        assert await asyncio.to_thread(worker.terminate) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topic", STATELESS)
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+async def test_topic_without_state_is_made_again_and_counting_continues(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any, topic: str, again: bool
+) -> None:
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        worker, name = spawn(app, "worker"), topic.replace("NAME", app.plan.name)
+        worker.start()
+        await publish_minutes(app, 0)
+        await app.wait_for_releases(only_view(app).name, 1)
+        await delete(app, name)
+        if again:
+            specs = {spec.name: spec for spec in Topics.of(app.plan).all(app.plan)}
+            await app.client.create([specs[name]])
+
+        async def is_said() -> bool:
+            return f"topic {name} was deleted" in worker.log.read_text()
+
+        await app.eventually(is_said)
+        await publish_minutes(app, 1, 2)
+        assert await outcome(app, 3) == ["released"] * 3
+        assert await asyncio.to_thread(worker.terminate) == 0
+
+
+@pytest.mark.slow
+async def test_killed_worker_writes_a_release_topic_again_from_the_start(
+    kafka: str, tmp_path: Path, visits: Callable[..., str], spawn: Any
+) -> None:
+    async with application(visits(), tmp_path, broker=kafka) as app:
+        view, worker = only_view(app), spawn(app, "worker")
+        topic = Topics.of(app.plan).release(view.name, "public")
+        worker.start()
+        await publish_minutes(app, *range(20))
+        before = (await app.wait_for_releases(view.name, 20))["public"]
+        await delete(app, topic)
+
+        async def is_said() -> bool:
+            return f"topic {topic} was deleted" in worker.log.read_text()
+
+        await app.eventually(is_said)
+        await republish(
+            await holding(app.plan, app.client), app.client, read_keys(app.plan.key_file), view.name, "public"
+        )
+
+        async def has_begun() -> bool:
+            return len((await app.releases(view.name))["public"]) > 0
+
+        await app.eventually(has_begun)
+        worker.signal(signal.SIGKILL)
+        await asyncio.to_thread(worker.wait)
+        worker.start()
+        await publish_minutes(app, 20)
+        after = (await app.wait_for_releases(view.name, 21))["public"]
+        assert after[:20] == before
         assert await asyncio.to_thread(worker.terminate) == 0
 
 

@@ -15,7 +15,7 @@ import pytest
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.bits import BitSource
 from stream_dp.records.by_kind import HistogramRelease
-from stream_dp.releases.rows import OUTBOX, PROMISE, TABLE
+from stream_dp.releases.rows import OUTBOX, PROMISE, PUBLISHED, TABLE
 from stream_dp.runtime.faust import transport
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
@@ -327,5 +327,6 @@ async def test_after_a_release_no_row_that_still_stands_holds_a_count_or_a_user(
         was_there = [key for key, value in rows if value and secret in value]
         standing = [key for key, value in dict(rows).items() if value and secret in value]
         assert bool(was_there) == (secret == b"/2" or topic == topics.changelog(COUNTS)), (topic, secret)
-        public = (TABLE, OUTBOX, PROMISE)  # what is kept for views is in fractions of the settings, such as 1/2
+        # What is kept for views is in fractions of the settings, such as 1/2.
+        public = (TABLE, OUTBOX, PUBLISHED, PROMISE)
         assert not [key for key in standing if key is not None and key[:1] not in public], (topic, secret)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.releases.rows import OUTBOX, TABLE, WINDOW, WindowRow
+from stream_dp.releases.rows import OUTBOX, PUBLISHED, TABLE, WINDOW, WindowRow
 from stream_dp.windows.encoding import decode, window_start
 from tests.support.machine import newest
 from tests.support.releasing import Desk
@@ -32,6 +32,7 @@ def assert_rows_expired(desk: Desk, kept: set[int]) -> None:
     """Of other windows, or panes, than some nothing is left in rows and files; of these all."""
     assert {start for _, start in rows_of(desk, WINDOW)} == kept
     assert {start for _, start in rows_of(desk, TABLE)} <= kept
+    assert {start for _, start in rows_of(desk, PUBLISHED)} <= kept
     assert not rows_of(desk, OUTBOX)
     assert {window_start(TABLE, "pages", key) for key in desk.machine.unerased(TABLE)} <= kept
     gone = [secret for start, secrets in secrets_of(desk).items() if start not in kept for secret in secrets]

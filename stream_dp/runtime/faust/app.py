@@ -91,6 +91,14 @@ STORES.aliases[storage.SCHEME] = "stream_dp.runtime.faust.tables:Store"
 H = TypeVar("H")
 
 
+async def _as_committed(_: Mapping[TP, int | None]) -> Mapping[TP, int]:
+    return {}
+
+
+async def _nothing_to_forget(_: str) -> None:
+    """No position is known."""
+
+
 class App(faust.App):
     """A Faust application whose consumer hands out chunks for the topics in `coalesced` and `changelogs`.
 
@@ -109,6 +117,10 @@ class App(faust.App):
     """Returns the high watermarks of partitions (`Client.ends`)."""
     claim: Claim
     protocol: str = ""
+    find_positions: Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]] = staticmethod(_as_committed)
+    """Says where its partitions are read on (`Positions.find`)."""
+    topic_made_again: Callable[[str], Awaitable[None]] = staticmethod(_nothing_to_forget)
+    """Is told of a topic that was deleted and made again (`Positions.begin_again`)."""
     outage: Outage
     block_cache: rocksdict.Cache
 

@@ -99,9 +99,12 @@ class TickOrder:
         if tp.topic == self._topic:
             self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
 
-    def first_held(self) -> dict[TP, int]:
-        """The first offset that is held of every partition."""
-        return {tp: records.offsets[0] for tp, records in self._held.items()}
+    def forget(self, topic: str) -> None:
+        """Forget what is held of a topic."""
+        for tp in [tp for tp in self._held if tp.topic == topic]:
+            del self._held[tp]
+        if topic == self._topic:
+            self._ticks.clear()
 
     def clear(self) -> None:
         """Forget everything."""
@@ -173,7 +176,10 @@ class CoalescingConsumer:
     _acked: Any
     _acked_index: Any
     _unacked_messages: Any
+    _committed_offset: Any
     _seek: Any
+    assignment: Any
+    seek: Any
     fetched_to: Any
     """The offset the next fetch starts at: behind every record and transaction marker read so far."""
 
@@ -253,18 +259,35 @@ class CoalescingConsumer:
         await super().on_partitions_assigned(assigned, generation_id)  # type: ignore[misc]
 
     async def seek_to_committed(self) -> Any:
-        """As above; where nothing is committed, Faust seeks nowhere, and what was held is fetched again from its first.
+        """Seek to where the tables say that reading continues (`positions`); committed offsets are only a hint.
 
-        What is held afterwards was fetched before: during a rebalance no fetch of these partitions begins.
+        Faust calls this when the tables are recovered. What was held before was fetched before: during a rebalance no
+        fetch of these partitions begins.
+
+        Returns:
+            By partition, where it was sought to; of a changelog, its committed offset.
         """
         assignment = self._assignments  # another one during the seek has partitions that it does not reach
         committed = await super().seek_to_committed()  # type: ignore[misc]
-        for tp, offset in self._order.first_held().items():
-            if not committed.get(tp):
-                await self._seek(tp, offset)
+        found = await self.app.find_positions(committed)
+        for tp, offset in found.items():
+            await self._seek(tp, offset)
         self._start_over()
         self._sought = assignment
-        return committed
+        return {**committed, **found}
+
+    async def begin_again(self, topic: str) -> None:
+        """Read a topic that was made again from its start; what was fetched of the former one is forgotten."""
+        places = [tp for tp in self.assignment() if tp.topic == topic]
+        self._starts += 1
+        self._order.forget(topic)
+        for tp in places:
+            self._last.pop(tp, None)
+            self._acked[tp].clear()
+            self._acked_index[tp].clear()
+            self._committed_offset.pop(tp, None)
+            await self.seek(tp, 0)
+        await self.app.topic_made_again(topic)
 
     def leave(self, tp: TP) -> None:
         """Let a stop not wait for the chunks of a partition that are at hand: the next start reads them again."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -20,9 +20,10 @@ from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import caps
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.faust.app import App
+from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.topics import RELEASES
+from stream_dp.runtime.kafka.topics import RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import PartitionLostError, Writer
 from stream_dp.windows.effects import (
     ROWS_LOADED,
@@ -159,18 +160,23 @@ class Carrier:
         outboxes: what waits to be published (`Publisher`), by partition and the owner as whom
             it was loaded.
         outboxes_changed: set when more waits.
+        release_topics: of the partitions that are loaded.
+        publishing: held while records are published.
     """
 
-    def __init__(self, app: App, client: Client, accounts: str) -> None:
+    def __init__(self, app: App, client: Client, topics: Topics) -> None:
         """Set up.
 
         Args:
             app: the application that sends.
             client: a client of its broker.
-            accounts: the operators' topic of the accounts.
+            topics: of the application.
         """
         self.counters = Counters()
-        self.balances = Balances(accounts)
+        self.balances = Balances(topics.accounts)
+        self.release_topics = ReleaseTopics(topics.release)
+        self.publishing = asyncio.Lock()
+        self._accounts = topics.accounts
         self.outboxes: dict[tuple[int, Writer], Outboxes] = {}
         self.outboxes_changed = asyncio.Event()
         self._app = app
@@ -216,7 +222,7 @@ class Carrier:
                     case Commit(rows):
                         await table.commit(partition, rows, owner)
                     case Leave():
-                        self.outboxes.setdefault((partition, owner), Outboxes()).add(effect)
+                        self.outboxes.setdefault((partition, owner), Outboxes(self._accounts)).add(effect)
                         self.outboxes_changed.set()
                     case Send(messages):
                         await self.send(messages, owner)
@@ -253,12 +259,38 @@ class Carrier:
     async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         """Publish records as the owner of the partition that stored them, with the time of their slot.
 
+        Those of topics that are stopped are left out (`ReleaseTopics`).
+
         Raises:
             PartitionLostError: a successor has published to one of their topics.
         """
-        async with self._app.outage.waiting():
-            await owner.publish(messages, slot_ms)
+        async with self.publishing, self._app.outage.waiting():
+            while not await self._publish_or_stop(messages, owner, slot_ms):
+                owner.give_up(self.release_topics.stopped)
         self.balances.take(messages)
+
+    async def leave_out(self, topics: Collection[str]) -> None:
+        """Take note that records are left out of topics that are stopped."""
+
+    async def _publish_or_stop(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> bool:
+        """Publish records; return False if one of their topics may have been stopped before they were acknowledged."""
+        stopped = self.release_topics.stopped
+        await self.leave_out({message.topic for message in messages} & stopped)
+        going = [message for message in messages if message.topic not in stopped]
+        if not going:
+            return True
+        writing = asyncio.ensure_future(owner.publish(going, slot_ms))
+        stop = asyncio.ensure_future(self.release_topics.until_stopped())
+        try:
+            await asyncio.wait((writing, stop), return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()
+                return True
+            return False
+        finally:
+            writing.cancel()
+            stop.cancel()
+            await asyncio.gather(writing, stop, return_exceptions=True)
 
 
 BEHIND_MS = 10_000

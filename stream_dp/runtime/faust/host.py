@@ -11,22 +11,27 @@ import ctypes
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from faust.types import TP
 
+from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
+from stream_dp.control.republications import Republication, read_republication
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
+from stream_dp.releases.republication import KeptRecord, kept_announcements, kept_records, read_kept
 from stream_dp.runtime.clock import Clock, Tick, read_tick
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.app import App
 from stream_dp.runtime.faust.coalescing import Chunk
 from stream_dp.runtime.faust.delivery import Carrier
+from stream_dp.runtime.faust.positions import Positions
 from stream_dp.runtime.faust.published import read_published
+from stream_dp.runtime.faust.release_topics import TopicRow
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import read_order
@@ -36,7 +41,7 @@ from stream_dp.runtime.sources.schema_registry import SourceSchemas, needed
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Rows, Step
-from stream_dp.windows.encoding import decode, text
+from stream_dp.windows.encoding import cut, decode, text
 from stream_dp.windows.events import Schemas
 from stream_dp.windows.merging import BucketMerger, Named
 from stream_dp.windows.rekeying import Rekeyer, events_in, place_behind
@@ -92,6 +97,16 @@ async def _nothing_deleted() -> None:
     """Where nobody deletes records."""
 
 
+AGAIN_SECONDS = 0.5
+"""Between two looks at what something waits for: settings that can be taken up, or records to be acknowledged."""
+REPUBLISHED_AT_ONCE = 100
+"""Kept records that are read and written together."""
+
+
+class _AbandonedError(Exception):
+    """A topic was deleted while it was written again."""
+
+
 T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
 
@@ -134,7 +149,7 @@ class Host(Carrier):
         """
         self.plan = plan = factory.plan
         self.topics = Topics.of(plan)
-        super().__init__(app, client, self.topics.accounts)
+        super().__init__(app, client, self.topics)
         self.tables = tables
         self.clock_ms = clock
         self.earliest_ms = clock.earliest_ms
@@ -146,10 +161,18 @@ class Host(Carrier):
         self._accept_loss = accept_loss
         self._sources = counted_in(plan)
         self.rekeyed = {topic: source for topic, source in sources_of(plan).items() if source.key_field is not None}
+        self.positions = Positions(plan, tables, client, app.outage)
+        self.positions.go_by(factory.lives)
+        app.find_positions = self.positions.find
+        app.topic_made_again = self.positions.begin_again
+        for table in tables.values():
+            table.stored_beside = self.positions.rows
         self._read: dict[TP, int] = {}
         self._parts: dict[tuple[str, int], Rekeyer | PartitionCounter | BucketMerger] = {}
         """By topic and partition, what reads it; release engines are by themselves."""
         self._engines: dict[int, ReleaseEngine] = {}
+        self._republishing: set[str] = set()
+        """Topics that are being written again."""
         self._told: set[int] = set()
         """Partitions whose engine is being told the time."""
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -162,6 +185,7 @@ class Host(Carrier):
         """
         self.plan = factory.plan
         self._factory = factory
+        self.positions.go_by(factory.lives)
         for topic, schemas in self._schemas.items():
             if topic in self._sources:
                 schemas.go_by(needed(self.plan, self._sources[topic]))
@@ -178,6 +202,8 @@ class Host(Carrier):
         What parts keep on disk beside the tables goes with them.
         """
         self._forget_parts()
+        self.positions.forget()
+        self.release_topics.forget()
         self.outboxes.clear()
 
     def _forget_parts(self) -> None:
@@ -203,8 +229,10 @@ class Host(Carrier):
                 raise StateError(f"a chunk of {tp.topic} was fetched and did not arrive; starting again reads it again")
             if chunk.settings > self.plan.settings:
                 await self.catch_up()
+            fetched_in = self.positions.round
             yield chunk
             self._read[tp] = message.offset
+            self.positions.finish(tp, message.offset, fetched_in)
             await stream.ack(event)
 
     def ticks(self, chunk: Chunk) -> list[Tick]:
@@ -419,6 +447,10 @@ class Host(Carrier):
             if due_ms is not None and due_ms <= now_ms and partition not in self._told:
                 self._told.add(partition)
                 self._app.add_future(self._tell(partition, now_ms))
+        for partition, topic, row in self.release_topics.wanted:
+            if topic not in self._republishing and partition in self._engines:
+                self._republishing.add(topic)
+                self._app.add_future(self._republish(partition, topic, row.wanted_id))
 
     async def _tell(self, partition: int, now_ms: int) -> None:
         table, owner = self.tables[RELEASES], None
@@ -441,9 +473,15 @@ class Host(Carrier):
         await self.settled()
         table, times = self.tables[RELEASES], self._times_forgotten
         engine = self._factory.engine(partition)
+        await self._load_topics(partition, engine)
+        stopped = self.release_topics.stopped
         published = await self._app.outage.patiently(
             lambda: read_published(
-                self._client, self.topics.release, engine.views, whole=self._accept_loss, lacking=self._factory.lacking
+                self._client,
+                self.topics.release,
+                engine.views,
+                whole=self._accept_loss,
+                lacking=[*self._factory.lacking, *stopped],
             )
         )
         load = engine.load(
@@ -457,6 +495,134 @@ class Host(Carrier):
         if times == self._times_forgotten:
             tell_withheld(engine.withheld)
             self._engines[partition] = engine
+
+    # -- release topics -------------------------------------------------------------------------------------------
+
+    async def _load_topics(self, partition: int, engine: ReleaseEngine) -> None:
+        """Find out which release topics of a partition are stopped."""
+        table, names = self.tables[RELEASES], self.release_topics.names(engine.views)
+        owner = table.owner(partition)
+        present = await self._app.outage.patiently(lambda: self._client.describe(names))
+        claimed = self._factory.topic_ids
+        fresh = self.release_topics.load(partition, engine.views, claimed, present, table.rows(partition))
+        if fresh:
+            await table.commit(partition, fresh, owner)
+
+    async def delete_over(self, partition: int) -> None:
+        """Delete the release topics of removed views of which the retention of every window is over.
+
+        That is the case by the schedule, whatever was counted.
+
+        Raises:
+            BrokerError: the cluster does not answer, or refused.
+        """
+        engine = self._engines.get(partition)
+        names = [] if engine is None else self.release_topics.names(engine.over)
+        present = await self._client.describe(names) if names else {}
+        own = [topic for topic, state in present.items() if self.release_topics.is_own(partition, topic, state.id)]
+        if own:
+            await self._client.delete(own)
+            log.info("deleted the topics of views that were removed, since their retention is over: %s", ", ".join(own))
+
+    async def want_topic(self, partition: int, wanted: Republication) -> None:
+        """Take an order to write a release topic again: it is stored, and carried out by `tell_time`."""
+        while partition not in self._engines:
+            async with self._engine_locks[partition]:
+                if partition not in self._engines:
+                    await self._load_engine(partition)
+        row = self.release_topics.row(partition, wanted.topic)
+        if row is not None and wanted.topic_id not in (row.written_id, row.wanted_id):
+            await self._store_topic(partition, wanted.topic, TopicRow("", wanted.topic_id))
+
+    async def leave_out(self, topics: Collection[str]) -> None:
+        """Store that topics have to be written again, before records are left out of them."""
+        for partition, topic, row in self.release_topics.left_out(topics):
+            await self._store_topic(partition, topic, row)
+
+    async def _store_topic(self, partition: int, topic: str, row: TopicRow) -> None:
+        table = self.tables[RELEASES]
+        await table.commit(partition, [row.stored(topic)], table.owner(partition))
+        self.release_topics.take(partition, topic, row)
+
+    async def _republish(self, partition: int, topic: str, topic_id: str) -> None:
+        """Write every kept record to a release topic; from then on it is not stopped.
+
+        The first pass runs beside everything else. The second one holds up what is published: it writes what has left
+        since, and takes back what has expired since.
+        """
+        table, owner = self.tables[RELEASES], None
+        try:
+            owner = table.owner(partition)
+            written: dict[KeptRecord, None] = {}
+            views = self._engines[partition].views
+            await self._write_kept(partition, owner, topic, topic_id, views, written)
+            async with self.publishing:
+                await self.settle(partition, owner)
+                kept = await self._write_kept(partition, owner, topic, topic_id, views, written)
+                expired = {one.key for one in written} - {one.key for one in kept}
+                tombstones = [Message(topic, key, None) for key in sorted(expired)]
+                await self._write_again([(None, one) for one in tombstones], partition, owner, topic, topic_id)
+                table.check_owner(partition, owner)
+                await self._store_topic(partition, topic, TopicRow(topic_id))
+            log.info("topic %s was written again: %d records", topic, len(kept))
+        except _AbandonedError:
+            log.warning("topic %s was deleted while it was written again", topic)
+        except PartitionLostError:  # whoever loads it next begins again
+            if owner is not None and table.is_owner(partition, owner):
+                raise
+        finally:
+            self._republishing.discard(topic)
+
+    async def _write_kept(
+        self,
+        partition: int,
+        owner: Writer,
+        topic: str,
+        topic_id: str,
+        views: Collection[ViewPlan],
+        written: dict[KeptRecord, None],
+    ) -> list[KeptRecord]:
+        """Write the kept records of a topic that were not written yet, and return all that are kept."""
+        rows = self.tables[RELEASES].rows(partition)
+        kept = await asyncio.to_thread(kept_records, topic, views, rows)
+        if not written:
+            await self._write_again(kept_announcements(topic, views, rows), partition, owner, topic, topic_id)
+        left = [one for one in kept if one not in written]
+        for some in cut(left, lambda _: 1, REPUBLISHED_AT_ONCE):
+            records = [*read_kept(some, rows)]
+            await self._write_again(records, partition, owner, topic, topic_id)
+            written |= dict.fromkeys(some)
+        return kept
+
+    async def _write_again(
+        self,
+        records: Sequence[tuple[int | None, Message]] | Sequence[tuple[int, Message]],
+        partition: int,
+        owner: Writer,
+        topic: str,
+        topic_id: str,
+    ) -> None:
+        """Write records to a topic that is stopped.
+
+        Raises:
+            _AbandonedError: the topic was deleted meanwhile.
+            PartitionLostError: the partition has changed hands.
+        """
+        if not records:
+            return
+        table = self.tables[RELEASES]
+        writing = asyncio.ensure_future(owner.publish_at(records))
+        try:
+            while not writing.done():
+                await asyncio.wait((writing,), timeout=AGAIN_SECONDS)
+                table.check_owner(partition, owner)
+                if not self.release_topics.is_there(topic, topic_id):
+                    owner.give_up({topic})
+                    raise _AbandonedError
+            writing.result()
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
 
     async def settle(self, partition: int, owner: Writer) -> None:
         """Empty a partition's outboxes of what was published, between two steps of its release engine."""
@@ -492,6 +658,10 @@ class Host(Carrier):
         Orders of a topic that was made anew come behind those of the former one.
         """
         return read_order(record, self.plan, self._factory.life(self.topics.control))
+
+    def republication(self, record: Any) -> Republication | None:
+        """Return the order of a record of the control topic to write a release topic again, None if it is none."""
+        return read_republication(record.key, record.value)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:
         """A copy of a record for every partition of the orders topic."""

@@ -14,7 +14,7 @@ import asyncio
 import gc
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -100,6 +100,10 @@ class Store(rocksdb.Store):
                 self._dbs.pop(tp.partition, None)
 
 
+def _nothing_beside(_table: str, _partition: int) -> list[Row]:
+    return []
+
+
 class DurableTable(Table):
     """A table of raw rows whose partitions are named by the caller, not by the event being processed."""
 
@@ -112,6 +116,8 @@ class DurableTable(Table):
         self._owned: dict[int, Writer] = {}
         self._given_up: dict[int, Exception] = {}
         """Why a step of a partition failed; whoever asks for the partition meets it again."""
+        self.stored_beside: Callable[[str, int], list[Row]] = _nothing_beside
+        """Rows to store with a commit, by the table's name and the partition (`Positions.rows`)."""
 
     # -- ownership --------------------------------------------------------------------------------------------
 
@@ -245,6 +251,7 @@ class DurableTable(Table):
         """
         async with self._one_at_a_time[partition]:  # the stored offset must never pass a row not yet stored
             self.check_owner(partition, writer)
+            rows = [*self.stored_beside(self.name, partition), *rows]
             for some in cut(rows, _row_size, CHUNK_BYTES):  # RocksDB lets nobody go on while it takes them
                 async with self.app.outage.waiting():
                     last = await writer.write(some)

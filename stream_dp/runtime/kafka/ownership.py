@@ -13,7 +13,7 @@ its key file, which all its workers share. A worker that starts
 So what was claimed was there before, and whoever goes past a claim looked after reading it and found the topic gone.
 Of several applications that start at once, the first in the log has the topics.
 
-A claim also says which topics these were: one that is deleted and made again has another id. Where a topic of its own
+A claim also says which topics these were: one that is deleted and made again has another id. Where a topic with state
 is gone, or another one of its name is there, an application does not start: with the topic went what the others rely
 on. Once that is accepted, the claim counts another life of the topic, and whoever passed something on through the
 former one goes by that.
@@ -21,6 +21,7 @@ former one goes by that.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,8 @@ from stream_dp.runtime.key_file import key_fault
 from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import MESSAGE_BYTES
+
+logger = logging.getLogger("stream_dp.worker")
 
 
 class Owner(NamedTuple):
@@ -83,9 +86,19 @@ class Placed(NamedTuple):
 
 
 async def create_owned(
-    plan: Plan, client: Client, key_id: str, *, accept_loss: bool = False, now_ms: int = 0, may_lack: bool = False
+    plan: Plan,
+    client: Client,
+    key_id: str,
+    *,
+    accept_loss: bool = False,
+    now_ms: int = 0,
+    may_lack: bool = False,
+    republished: Collection[str] = (),
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
+
+    A topic without state that was deleted is created again. A release topic that was deleted is not, and another one of
+    its name is left alone, until it is asked for: its claim stays that of the former one.
 
     Safe to run by any number of workers at once. Of applications that name a topic alike, no two get through while the
     topic is there.
@@ -97,6 +110,7 @@ async def create_owned(
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
         may_lack: go on without release topics that the cluster does not let this account create.
+        republished: release topics to create again, or to claim as they are, where the former one was deleted.
 
     Returns:
         Its claim; of the topics that are lacking it says nothing.
@@ -110,9 +124,7 @@ async def create_owned(
     topics = Topics.of(plan)
     await client.create([topics.owners])
     owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
-    release = Topics.of(plan).release
-    public = {release(view.view, audience) for view in plan.views.values() for audience in view.readers}
-    optional = public if may_lack else set[str]()
+    optional = topics.releases(plan) if may_lack else frozenset[str]()
     key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
     gone: set[tuple[str, bytes]] = set()
     """Topics that were missing under a claim, and the claim's key."""
@@ -129,6 +141,8 @@ async def create_owned(
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
         lost = deleted({name: former[name].id for name in names if name in former}, present)
+        left_alone = {one.topic for one in lost} & topics.releases(plan) - {*republished}
+        lost = [one for one in lost if one.topic not in left_alone]
         try:
             _check(plan, owner, {topic: one for topic, one in held.items() if (topic, one.key) not in gone})
             _check_deleted(plan, lost, accept_loss, sources, last.sources)
@@ -136,16 +150,17 @@ async def create_owned(
             if await _read(owners, client) == (log, seen):
                 raise
             continue  # a topic that was missing was created and claimed since the claims were read
-        names -= await _create([spec for spec in specs if spec.name in names], optional, client)
+        _warn_of(lost, topics.stateless(plan))
+        names -= await _create([spec for spec in specs if spec.name in names - left_alone], optional, client)
         ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
+        ids |= {name: former[name].id for name in left_alone}
         anew = {one.topic for one in lost}
         kept = {name: former[name].id for name in names - anew if name in former}
         if ids.keys() != names or not kept.items() <= ids.items():
             continue  # someone deletes topics at this moment
         lives = {name: Life(ids[name], _number(former.get(name), name in anew)) for name in names}
-        uncounted = dict(last.uncounted)
-        if topics.changelog(COUNTS) in anew:
-            uncounted |= dict.fromkeys(_known(plan, former), now_ms)
+        lost_counts = _known(plan, former) if topics.changelog(COUNTS) in anew else []
+        uncounted = {**last.uncounted, **dict.fromkeys(lost_counts, now_ms)}
         every = dict(sorted({**former, **lives}.items()))
         claim = Claim(*owner, every, seen, {**last.sources, **sources}, uncounted, form=STATE_FORM)
         await client.publish([Message(owners, key, encode_claim(claim))])
@@ -268,6 +283,12 @@ def _check_form(claim: Claim) -> None:
         )
 
 
+def _warn_of(lost: Collection[Deleted], stateless: Collection[str]) -> None:
+    for one in lost:
+        if one.topic in stateless:
+            logger.warning("topic %s %s; it holds no state and is created again", one.topic, one.what)
+
+
 def _number(former: Life | None, anew: bool) -> int:
     return 1 if former is None else former.number + anew
 
@@ -305,7 +326,9 @@ def _check_deleted(
         for name, (topic, _) in sources.items()
         if name in former and former[name][0] == topic and former[name] != sources[name]
     ]
-    if found := [*([] if accept_loss else lost), *again]:
+    topics = Topics.of(plan)
+    with_state = [one for one in lost if one.topic not in topics.releases(plan) | topics.stateless(plan)]
+    if found := [*([] if accept_loss else with_state), *again]:
         raise lost_topics(plan, found)
 
 

@@ -62,9 +62,8 @@ async def look_at_topics(plan: Plan, client: Client, lacking: Collection[str] = 
         if wanted := differences(specs[name], has):
             await _put_right(name, has, wanted, client, found)
     found.wrong.extend(_too_few_copies(specs.values(), states))
-    counts = {source.topic: source.partitions for source in sources.values()}
-    counts |= {name: specs[name].partitions for name in _read_in_full(plan)}
-    found.lost.extend(_other_partitions(counts, states))
+    found.lost.extend(grown_sources(plan, states))
+    found.lost.extend(_other_partitions({name: specs[name].partitions for name in _read_in_full(plan)}, states))
     found.lost.extend(_deleted(plan, await _begins(plan, states, client)))
     return found
 
@@ -135,14 +134,34 @@ def _read_in_full(plan: Plan) -> frozenset[str]:
     return frozenset([*topics.internal, *topics.changelogs, topics.owners.name, topics.accounts, topics.status])
 
 
+def grown_sources(plan: Plan, states: Mapping[str, TopicState]) -> list[Fault]:
+    """Return a fault for each source whose topic has another number of partitions than are counted.
+
+    Args:
+        plan: the application.
+        states: the topics that are there.
+    """
+    return [
+        Fault(
+            f"topic {topic}",
+            f"has {states[topic].partitions} partitions, not {source.partitions}. No window that was open when they "
+            "were added is released: events may be in partitions that are not counted, and producers may have moved "
+            "users to other partitions, where the bounds of a user do not hold. Partitions cannot be removed. Let "
+            f"producers write to a new topic with {source.partitions} partitions, and give {source.name} and its "
+            "views new names; or start an application with another name on this topic",
+        )
+        for topic, source in sorted(sources_of(plan).items())
+        if topic in states and states[topic].partitions != source.partitions
+    ]
+
+
 def _other_partitions(must: Mapping[str, int], states: Mapping[str, TopicState]) -> Iterator[Fault]:
     for topic, partitions in sorted(must.items()):
         if topic in states and states[topic].partitions != partitions:
             yield Fault(
                 f"topic {topic}",
-                f"has {states[topic].partitions} partitions, not {partitions}; nobody can take partitions away: make "
-                "the topic anew with as many as it had, where that is possible, or give the application (for a source: "
-                "the source and every view on it) a new name",
+                f"has {states[topic].partitions} partitions, not {partitions}. Partitions cannot be removed. Delete "
+                "the topic and start one worker once with --accept-loss, or give the application a new name",
             )
 
 
@@ -228,10 +247,9 @@ def lost_topics(plan: Plan, lost: Iterable[Deleted]) -> ConfigError:
 
 
 def _losses(plan: Plan) -> dict[str, str]:
-    """Return what is lost with each topic that the application made."""
+    """Return what is lost with each topic of the application that holds state or spending."""
     topics = Topics.of(plan)
     lost = {
-        topics.ticks: "nothing that lasts: ticks are made every second",
         topics.partials: _ON_THEIR_WAY,
         topics.merged: _ON_THEIR_WAY,
         topics.changelog(MERGES): _ON_THEIR_WAY,
@@ -242,14 +260,8 @@ def _losses(plan: Plan) -> dict[str, str]:
         topics.control: "grants that no worker had read, and the settings that hold: the file of the first start is "
         "posted as the first ones again; grants that were carried out hold",
         topics.orders: "grants on their way: write those again that were not carried out",
-        topics.status: "nothing that lasts: workers say how they are every few seconds",
         topics.accounts: "what `stream-dp ledger` shows of the past; the ledger itself stands elsewhere",
     }
     for name in topics.rekeyed_sources:
         lost[topics.rekeyed(name)] = "events that were re-keyed and not counted: they are missing in their windows"
-    for view in plan.views.values():
-        for audience in view.readers:
-            lost[topics.release(view.view, audience)] = "what its readers had not read; it is not published again"
-    for source in sources_of(plan).values():
-        lost[source.dead_letter_topic] = "the notes of refused records"
     return lost

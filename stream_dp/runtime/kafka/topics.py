@@ -109,6 +109,16 @@ class Topics:
         rekeyed = map(self.rekeyed, self.rekeyed_sources)
         return [self.ticks, self.partials, self.merged, self.control, self.orders, *rekeyed]
 
+    def stateless(self, plan: Plan) -> frozenset[str]:
+        """The topics that hold no state: one that was deleted is created again."""
+        letters = (source.dead_letter_topic for source in sources_of(plan).values())
+        return frozenset([self.ticks, self.status, *letters])
+
+    def releases(self, plan: Plan) -> frozenset[str]:
+        """The release topics of all views and audiences, removed ones too."""
+        asked = [view for view in plan.views.values() if not view.never_holds]
+        return frozenset(self.release(view.view, audience) for view in asked for audience in view.readers)
+
     def changelog(self, table: str) -> str:
         """The changelog of a table, named as Faust names it."""
         return f"{self.app}-{table}-changelog"
@@ -168,9 +178,7 @@ class Topics:
         specs += [TopicSpec(name, everywhere, self.erasing) for name in self.changelogs]
         letters = dict.fromkeys(view.source.dead_letter_topic for view in plan.views.values())
         specs += [TopicSpec(name, everywhere, {**AS_WRITTEN, **APPENDED}) for name in letters]
-        asked = [view for view in plan.views.values() if not view.never_holds]
-        released = (self.release(view.view, audience) for view in asked for audience in view.readers)
-        specs += [TopicSpec(name, 1, {**EXPIRING, **AS_WRITTEN}) for name in dict.fromkeys(released)]
+        specs += [TopicSpec(name, 1, {**EXPIRING, **AS_WRITTEN}) for name in sorted(self.releases(plan))]
         return [self._made(spec) for spec in specs]
 
     def _made(self, spec: TopicSpec) -> TopicSpec:

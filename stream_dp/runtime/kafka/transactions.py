@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -82,6 +82,12 @@ class Writer(Protocol):
             PartitionLostError: a successor has published to one of the topics.
             KafkaError: the broker refused a record for another reason.
         """
+
+    async def publish_at(self, messages: Sequence[tuple[int | None, Message]]) -> None:
+        """As `publish`, each record with a time of its own."""
+
+    def give_up(self, topics: Collection[str]) -> None:
+        """Drop what waits to be sent to topics that were deleted: it would reach another topic of the same name."""
 
     async def renew(self) -> None:
         """Keep the broker from forgetting the name and its epoch.
@@ -193,11 +199,21 @@ class KafkaWriter:
 
     async def publish(self, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
         """See `Writer`."""
+        await self.publish_at([(timestamp_ms, message) for message in messages])
+
+    async def publish_at(self, messages: Sequence[tuple[int | None, Message]]) -> None:
+        """See `Writer`."""
         sent = [
             await self._producer.send(m.topic, m.value, m.key, m.partition, timestamp_ms, list(m.headers.items()))
-            for m in messages
+            for timestamp_ms, m in messages
         ]
         await self._acknowledged(sent)
+
+    def give_up(self, topics: Collection[str]) -> None:
+        """See `Writer`. aiokafka keeps a batch for a topic that is gone until there is one of its name."""
+        batches = self._producer._message_accumulator._batches
+        for place in [place for place in batches if place.topic in topics]:
+            del batches[place]
 
     async def _acknowledged(self, sent: Sequence[asyncio.Future[Any]]) -> list[Any]:
         await asyncio.wait(sent)  # all of them, so that no failure behind the first one goes unread

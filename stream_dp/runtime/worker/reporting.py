@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -46,6 +47,9 @@ from stream_dp.windows.count_rows import MARKER, Marker, Missing, SourceProgress
 from stream_dp.windows.effects import Increment, Message, Rows
 from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.rekeying import place_behind
+
+if TYPE_CHECKING:
+    pass
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -238,7 +242,8 @@ def _problems(health: Health) -> list[str]:
     if health.worker is None:
         return []
     lacking = [health.worker.adoption.problem] if health.worker.adoption.problem else []
-    return [*(str(fault) for fault in health.worker.watch.wrong), *lacking]
+    stopped = health.worker.host.release_topics.problems
+    return [*(str(fault) for fault in health.worker.watch.wrong), *lacking, *stopped]
 
 
 def _partition(standing: Standing, ends: Mapping[TopicPartition, int]) -> PartitionStatus:

@@ -23,16 +23,24 @@ from functools import partial
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.runtime.clock import Clock, Difference, Tick, apart
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.app import App
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.membership import STABLE, expected, hole, places_in_words, unowned
+from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.kafka.client import Client, TopicState
 from stream_dp.runtime.kafka.outages import diagnose
-from stream_dp.runtime.kafka.topic_checks import Deleted, deleted, deleted_records, look_at_topics, lost_topics
-from stream_dp.runtime.kafka.topics import MERGES, RELEASES, sources_of
+from stream_dp.runtime.kafka.topic_checks import (
+    Deleted,
+    deleted,
+    deleted_records,
+    grown_sources,
+    look_at_topics,
+    lost_topics,
+)
+from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.settled import Adoption
 from stream_dp.windows.durations import format_duration
@@ -93,7 +101,7 @@ class Timers:
         worker's clock is wrong.
 
         Raises:
-            ConfigError: a source was made anew: the process has to end.
+            ConfigError: a source was made anew, or has more partitions: the process has to end.
         """
         ticks = await self._app.outage.patiently(self._ticks)
         if self._app.rebalancing:
@@ -185,6 +193,8 @@ class Timers:
                 await self._host.tables[name].beat(partition, HEARTBEAT, now)
             with suppress(PartitionLostError):
                 await self._app.outage.patiently(partial(self._host.delete_counted, partition))
+            with suppress(AccessError, BrokerError):  # it is tried again with the next beat
+                await self._host.delete_over(partition)
             self._app.add_future(self._host.erase_expired(partition))  # it may have to wait for the engine
 
     async def renew(self) -> None:
@@ -204,6 +214,7 @@ class Timers:
         ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
         # The high watermarks: a tick waits until the transactions that were open when it was made have ended.
         found = dict(await self._client.ends([*places, control]))
+        await self._check_partitions()
         await self._adoption.catch_up(found.pop(control, None))
         for (topic, partition), end in found.items():
             if end < counted.get(TopicPartition(topic, partition), 0):
@@ -214,6 +225,18 @@ class Timers:
                 )
             ends[partition][topic] = end
         return ends
+
+    async def _check_partitions(self) -> None:
+        """Make no tick once a source has more partitions than are counted: it could close windows without all records.
+
+        This comes after the time of the tick was read. So when a tick is made, no other partition existed at its time.
+
+        Raises:
+            ConfigError: a source has another number of partitions than its file says.
+        """
+        states = await self._client.describe(self._app.sources)
+        if faults := grown_sources(self._adoption.plan, states):
+            raise ConfigError(faults)
 
     def _owned(self) -> list[int]:
         ticks = self._host.topics.ticks
@@ -235,7 +258,13 @@ class Watch:
     """The watch of one worker; the application calls `look` every `LOOK_SECONDS`."""
 
     def __init__(
-        self, app: App, plan: Plan, settled: Settled, client: Client, clock: Callable[[], float] = time.monotonic
+        self,
+        app: App,
+        plan: Plan,
+        settled: Settled,
+        client: Client,
+        releases: ReleaseTopics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up the watch.
 
@@ -244,14 +273,18 @@ class Watch:
             plan: its plan.
             settled: the topics that it began with.
             client: says which there are, and how they are shared.
+            releases: the release topics of the partitions of this worker.
             clock: seconds.
         """
         self._app = app
         self._client = client
+        self._releases = releases
         self._clock = clock
         self.follow(settled)
         self._sources: set[str] = set(sources_of(plan))
         self._gone: set[Deleted] = set()
+        self._unseen: set[str] = set()
+        """Release topics that were not there at the last look."""
         self._missing: set[TopicPartition] = set()
         self._rejoins = 0
         self._was_refused = False
@@ -263,23 +296,28 @@ class Watch:
 
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
-        self._plan = settled.plan
+        self._plan = plan = settled.plan
         self._lacking = settled.lacking
-        self._ids: dict[str, str] = {name: life.id for name, life in settled.topics.items()}
+        topics = Topics.of(plan)
+        self._stateless = {spec.name: spec for spec in topics.all(plan) if spec.name in topics.stateless(plan)}
+        watched = {spec.name for spec in topics.all(plan)} - topics.releases(plan)
+        self._ids: dict[str, str] = {name: life.id for name, life in settled.topics.items() if name in watched}
 
     async def look(self) -> None:
         """Look once.
 
         Raises:
-            ConfigError: a topic was deleted, whether or not it was made again; or records of it were; or it has other
-                partitions.
+            ConfigError: a topic with state was deleted, whether or not it was made again; or records of it were; or it
+                has other partitions.
             ConfigError: the cluster does not let us in any more.
             AccessError: the account lost a right.
             StateError: partitions stayed without an owner.
         """
         try:
-            present = await self._client.describe({*self._ids, *self._sources})
-            self._check_topics(present)
+            released = set(self._releases.known)
+            present = await self._client.describe({*self._ids, *self._sources, *released})
+            self._look_at_releases(released, present)
+            await self._check_topics(present)
             if self._clock() - self._shared_at >= SHARED_SECONDS:
                 self._shared_at = self._clock()
                 await self.check_settings()
@@ -299,15 +337,35 @@ class Watch:
             raise refused
         self._was_refused = refused is not None
 
-    def _check_topics(self, present: Mapping[str, TopicState]) -> None:
+    def _look_at_releases(self, released: Collection[str], present: Mapping[str, TopicState]) -> None:
+        """Stop release topics that were deleted: one that is gone is believed the second time."""
+        gone = {topic for topic in released if topic not in present}
+        self._releases.look(present, {topic for topic in released if topic in present or topic in self._unseen})
+        self._unseen = gone
+
+    async def _check_topics(self, present: Mapping[str, TopicState]) -> None:
         """Another id tells at once; that one is gone is believed the second time: brokers start knowing none."""
         for topic in self._sources & present.keys():
             self._ids.setdefault(topic, present[topic].id)
         lost = deleted(self._ids, present)
         certain = [one for one in lost if one.again or one in self._gone]
         self._gone = set(lost)
-        if certain:
-            raise lost_topics(self._plan, certain)
+        if state := [one for one in certain if one.topic not in self._stateless]:
+            raise lost_topics(self._plan, state)
+        for one in certain:
+            await self._make_again(one)
+
+    async def _make_again(self, lost: Deleted) -> None:
+        """Go on with another topic in the place of one that holds no state."""
+        topic = lost.topic
+        log.warning("topic %s %s; it holds no state, and the worker goes on with a new one", topic, lost.what)
+        await self._client.create([self._stateless[topic]])
+        present = await self._client.describe([topic])
+        if topic not in present:
+            return  # it was deleted again: the next look finds that
+        self._ids[topic] = present[topic].id
+        if topic == self._app.ticks:
+            await self._app.consumer.begin_again(topic)
 
     def forget(self) -> None:
         """Look at the topics before anything is read that was recovered: partitions may have changed hands."""

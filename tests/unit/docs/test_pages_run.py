@@ -23,7 +23,7 @@ from tests.support.published import VISITS, Call, call, log  # noqa: F401 - fixt
 
 CHECKOUT = Path(__file__).parents[3]
 PAGES = ("docs/tuning.md", "docs/gateway.md", "docs/console.md", "docs/operating.md", "deploy/README.md")
-RUN_ELSEWHERE = {"worker", "serve", "console", "feed", "reset"}
+RUN_ELSEWHERE = {"worker", "serve", "console", "feed", "reset", "republish"}
 ANSWERS = {"tune": ["--yes"], "apply": ["--yes", "--take-back"], "keys retire": ["--yes"]}
 IDS = {"3f9c02aa": "token list", "ID": "keys list"}
 """What stands for an id in a page, and the command that lists them."""

@@ -25,7 +25,7 @@ from stream_dp.releases.accounts import ledger_key, read_ledgers
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.releases.pieces import table_key
-from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, TABLE, TOTALS, VIEW, WINDOW
+from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, PUBLISHED, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.effects import Commit, Publish, Step
 from stream_dp.windows.encoding import text, window_key
 from tests.support.chosen import every
@@ -188,7 +188,7 @@ def test_a_window_is_reserved_then_drawn_then_stored_then_published() -> None:
     reserved = next(at for at, what in enumerate(trace) if what == "store pl")
     assert reserved < min(draws) <= max(draws) < stored < published
     assert {"t", "w", "l"} <= set(trace[stored].split()[1])
-    assert trace[published + 1 :] == ["store nw"]
+    assert trace[published + 1 :] == ["store nrw"]
 
 
 def test_what_is_charged_adds_up_over_the_audiences_to_the_finest_level() -> None:
@@ -370,7 +370,8 @@ def test_no_row_that_survives_holds_the_exact_counts() -> None:
     table = desk.table("pages", 0)
     noised = dict(zip(table.items, table.values, strict=True))
     assert any(noised[item] != CROWD[item] for item in noised)
-    assert {key[:1] for key in desk.machine.rows} == {TABLE, WINDOW, PROMISE, LEDGER, VIEW, TOTALS, ANNOUNCED}
+    kinds = {TABLE, WINDOW, PROMISE, LEDGER, VIEW, TOTALS, ANNOUNCED, PUBLISHED}
+    assert {key[:1] for key in desk.machine.rows} == kinds
     assert totals(desk.machine) == {("windows_released", "pages"): 1}
     assert desk.row("pages", 0).outbox == []
 

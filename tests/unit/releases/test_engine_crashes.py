@@ -18,7 +18,7 @@ from stream_dp.exact.bits import BitSource, KeyedBits
 from stream_dp.records.codec import AnyRecord
 from stream_dp.releases.accounts import ledger_key
 from stream_dp.releases.keyring import KeyRing
-from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, TABLE, TOTALS, VIEW, WINDOW
+from stream_dp.releases.rows import ANNOUNCED, BUCKET, LEDGER, PROMISE, PUBLISHED, TABLE, TOTALS, VIEW, WINDOW
 from stream_dp.windows.encoding import text, window_key
 from tests.support.chosen import ordinarily
 from tests.support.machine import newest
@@ -321,5 +321,5 @@ def test_what_an_audience_came_later_than_is_given_once_wherever_the_process_end
 
 def test_the_row_that_a_release_is_made_with_is_stored_beside_every_window() -> None:
     rows = {key[:1] for key in WHOLE.machine.rows}
-    assert rows == {PROMISE, LEDGER, TABLE, VIEW, WINDOW, TOTALS, ANNOUNCED, b"c"}
+    assert rows == {PROMISE, LEDGER, TABLE, VIEW, WINDOW, TOTALS, ANNOUNCED, PUBLISHED, b"c"}
     assert {VIEW + text("pages"), VIEW + text("tops")} <= WHOLE.machine.rows.keys()

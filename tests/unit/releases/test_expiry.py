@@ -117,7 +117,7 @@ def test_windows_that_expired_one_by_one_are_erased_together(restarts: bool, mon
     else:
         effects: list[object] = []
         desk.reader.run(lambda engine: noted(engine.outboxes.erase(desk.machine), effects))
-        assert [type(effect) for effect in effects] == [Commit, Erase, Erase, Commit]
+        assert [type(effect) for effect in effects] == [Commit, Erase, Erase, Erase, Commit]
     assert_expired_whole(desk, KEPT)
 
 

@@ -75,6 +75,13 @@ async def consumer() -> Consumer:
         changelogs=frozenset({"changelog"}),
         clock_bound_ms=None,
     )
+    positions: dict[TP, int] = {}
+    app.positions = positions
+
+    async def find_positions(_: Mapping[TP, int | None]) -> Mapping[TP, int]:
+        return positions
+
+    app.find_positions = find_positions
     made = Consumer(app)
     await made.seek_to_committed()
     return made
@@ -161,17 +168,16 @@ async def test_what_a_fetch_brings_that_a_rebalance_has_overtaken_is_not_handed_
         assert await fetching == {}
 
 
-@pytest.mark.parametrize(("committed", "seeks"), [(3, []), (None, [(SOURCE, 5)]), (0, [(SOURCE, 5)])])
-async def test_what_was_held_is_fetched_again_after_a_seek_though_nothing_was_committed(
-    consumer: Consumer, committed: int | None, seeks: list[tuple[TP, int]]
-) -> None:
-    """Faust seeks back to what was committed; where that is nothing, what was held would be gone."""
-    consumer.committed = {SOURCE: committed}
-    await fetch(consumer, visits=[record(SOURCE, 5), record(SOURCE, 6)])
+@pytest.mark.parametrize("committed", [3, 9, None, 0])
+async def test_reading_continues_where_the_tables_say(consumer: Consumer, committed: int | None) -> None:
+    """Whatever the group has committed, and whatever was held."""
+    consumer.committed = {SOURCE: committed, CHANGELOG: 7}
+    consumer.app.positions[SOURCE] = 5
+    await fetch(consumer, visits=[record(SOURCE, 6), record(SOURCE, 7)])
 
-    assert await consumer.seek_to_committed() == consumer.committed
+    assert await consumer.seek_to_committed() == {SOURCE: 5, CHANGELOG: 7}
 
-    assert consumer.seeks == seeks
+    assert consumer.seeks == [(SOURCE, 5)]
     again = [record(SOURCE, at) for at in (5, 6, 7)]
     assert await fetch(consumer, visits=again, ticks=[tick(0, 10, 8)]) == {"visits": [chunk_of(again, None, 10)]}
 

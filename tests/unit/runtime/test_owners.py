@@ -388,7 +388,10 @@ def shop(source: bool = True) -> MemoryLog:
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
 async def test_no_topic_of_an_application_that_was_deleted_is_made_anew_without_a_word(again: bool) -> None:
     """Every one of them, with what is lost with it."""
-    for spec in Topics.of(SHOP_PLAN).all(SHOP_PLAN):
+    topics = Topics.of(SHOP_PLAN)
+    for spec in topics.all(SHOP_PLAN):
+        if spec.name in topics.stateless(SHOP_PLAN) | topics.releases(SHOP_PLAN):
+            continue
         log = shop()
         await create(log, SHOP_PLAN)
         remove(log, [spec.name])
@@ -398,6 +401,32 @@ async def test_no_topic_of_an_application_that_was_deleted_is_made_anew_without_
         assert fault.path == f"topic {spec.name}"
         assert fault.message.startswith(f"was deleted{' and made again' * again}, and with it ")
         assert "--accept-loss" in choices.message
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+async def test_topics_without_state_are_created_again(again: bool) -> None:
+    log, stateless = shop(), sorted(Topics.of(SHOP_PLAN).stateless(SHOP_PLAN))
+    await create(log, SHOP_PLAN)
+    remove(log, stateless)
+    for topic in stateless if again else ():
+        log.create(topic, 1)
+    claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY)
+    assert [claim.topics[topic] for topic in stateless] == [(log.ids[topic], 2) for topic in stateless]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+async def test_release_topic_is_created_again_only_when_asked_for(again: bool) -> None:
+    log, topic = shop(), Topics.of(SHOP_PLAN).release("pages", "public")
+    await create(log, SHOP_PLAN)
+    former = log.ids[topic]
+    remove(log, [topic])
+    if again:
+        log.create(topic, 1)
+    claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY)
+    assert claim.topics[topic] == (former, 1)
+    assert (topic in log.partitions) is again
+    claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY, republished={topic})
+    assert claim.topics[topic] == (log.ids[topic], 2)
 
 
 async def test_a_loss_that_is_accepted_begins_another_life_and_is_not_told_again() -> None:
@@ -446,7 +475,9 @@ async def test_a_copy_of_everything_on_another_cluster_is_noticed_and_its_source
     with pytest.raises(ConfigError) as caught:
         await create(other, SHOP_PLAN)
     said = {fault.path: fault.message for fault in caught.value.faults if fault.path}
-    assert said.keys() == {f"topic {name}" for name in [*names(SHOP_PLAN), "visits"]}
+    topics = Topics.of(SHOP_PLAN)
+    with_state = {*names(SHOP_PLAN)} - topics.stateless(SHOP_PLAN) - topics.releases(SHOP_PLAN)
+    assert said.keys() == {f"topic {name}" for name in [*with_state, "visits"]}
     assert all("deleted and made again" in message for message in said.values())
     with pytest.raises(ConfigError, match="topic visits: the source was deleted and made again"):
         await create_owned(SHOP_PLAN, MemoryClient(other), KEY, accept_loss=True)

@@ -389,12 +389,17 @@ async def test_a_refusal_ends_the_worker_unless_it_claimed_the_partition_anew_it
     assert stand.stored() == [b"first"]
 
 
-async def test_a_publisher_that_fails_ends_the_worker(worker: Worker) -> None:
+async def test_a_publisher_that_fails_ends_the_worker(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an agent that fails does: what it could not publish is stored, and published after the next start."""
     now = worker.host.clock_ms()
 
+    async def refused(*_: Any) -> None:
+        raise BrokerError("the record is too large")
+
+    monkeypatch.setattr(MemoryWriter, "publish", refused)
+
     def step() -> Step:
-        yield Commit(window_rows(0, now, [("no-such-topic", b"key", b"record")]))
+        yield Commit(window_rows(0, now, [("topic", b"key", b"record")]))
         yield Leave("stored", 0, now)
 
     await worker.host.carry_out(step(), worker.tables[RELEASES], 0)

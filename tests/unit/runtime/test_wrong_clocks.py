@@ -55,6 +55,9 @@ class Broker:
         made = event(at, f"u{at}", item, max(BEGIN_MS, self.now_ms - ago_ms))
         self.source.append(replace(made, timestamp=self.now_ms))
 
+    async def describe(self, _: Collection[str]) -> Mapping[str, Any]:
+        return {}
+
     async def ends(self, places: Collection[TP]) -> Mapping[TP, int]:
         return {place: 0 if place == CONTROL else len(self.source) for place in places}
 
@@ -83,7 +86,7 @@ class OneWorker:
             counted_to=dict,
             send=self.send,
         )
-        plan = SimpleNamespace(settings=1, partitions=1)
+        plan = SimpleNamespace(settings=1, partitions=1, views={})
         adoption: Any = SimpleNamespace(plan=plan, place=CONTROL, catch_up=self.catch_up)
         self.timers = Timers(app, host, self.broker, adoption, clock)  # type: ignore[arg-type]
         self.clock = clock

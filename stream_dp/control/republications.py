@@ -1,0 +1,38 @@
+"""Orders to write a release topic again, as `stream-dp republish` writes them to the control topic."""
+
+from __future__ import annotations
+
+import msgspec
+
+REPUBLISH = b"republish/"
+
+
+class Republication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to write a release topic again: the topic with an id."""
+
+    topic: str
+    topic_id: str
+
+
+def republish_key(topic: str) -> bytes:
+    """Return the key of the order for a topic; a later one takes its place."""
+    return REPUBLISH + topic.encode()
+
+
+def encode_republication(wanted: Republication) -> bytes:
+    """Return the order as bytes."""
+    return msgspec.json.encode(wanted)
+
+
+def read_republication(key: bytes | None, value: bytes | None) -> Republication | None:
+    """Return the order that a record of the control topic or the orders topic gives.
+
+    Returns:
+        The order; None if the record is about something else, or cannot be read.
+    """
+    if key is None or value is None or not key.startswith(REPUBLISH):
+        return None
+    try:
+        return msgspec.json.decode(value, type=Republication)
+    except msgspec.DecodeError:
+        return None
