@@ -33,10 +33,12 @@ class PlausibleTimes(NamedTuple):
         """Return the range for the views of a source.
 
         Args:
-            starts_ms: start of the first window of each view; None where that is not known.
+            starts_ms: start of the first window of each view; None where that is not known. Without views, old times
+                are believed: a view that is added later may have old windows.
             max_aheads_ms: `max_ahead` of each view.
         """
-        is_old = any(start is not None and start < PLAUSIBLE_FROM_MS for start in starts_ms)
+        starts = list(starts_ms)
+        is_old = not starts or any(start is not None and start < PLAUSIBLE_FROM_MS for start in starts)
         return cls(FIRST_MS if is_old else PLAUSIBLE_FROM_MS, max(max_aheads_ms, default=0))
 
     def until(self, now_ms: int) -> int:
