@@ -301,11 +301,13 @@ class Adoption:
             if self.problem and not is_news and time.monotonic() - self._tried_at < RETRY_SECONDS:
                 return
             problem = ""
+            number = 0
             try:
-                while self._log.history.waiting and self._is_judge():
+                while (waiting := self._log.history.waiting) and self._is_judge():
+                    number = waiting[0].number
                     await self._outage.patiently(self._judge)
             except (AccessError, BrokerError, StateError) as error:
-                problem = f"settings {self._log.history.waiting[0].number} cannot be looked at: {error}"
+                problem = f"settings {number} cannot be looked at: {error}"
             accepted = self._log.history.accepted
             if accepted and accepted[-1].number > self.plan.settings:
                 await self._adopt(accepted)
@@ -320,6 +322,8 @@ class Adoption:
         self._tried_at = time.monotonic()
 
     async def _judge(self) -> None:
+        if not self._log.history.waiting:
+            return  # the verdict was written and read before the broker fell silent
         verdict = await judge(self._log.history, self.plan, self._client, self._clock(), self.plan)
         if self._clock.bound_ms is None:  # its clock is not the broker's
             verdict = msgspec.structs.replace(verdict, latest_ms=None)

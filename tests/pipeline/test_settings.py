@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from stream_dp.accounting import Cost
 from stream_dp.config.planner import build_plan
 from stream_dp.control.editions import SettingsHistory, Verdict, next_record
-from stream_dp.errors import AccessError, ConfigError, Fault
+from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Refusal
 from stream_dp.runtime.embedded import MemoryClient
@@ -267,6 +267,32 @@ async def test_killed_between_the_post_and_the_verdict_another_worker_gives_it(
     await made.app.stop()
     worker = await made.app.start(clock_ms=made.clock)
     assert worker.plan.settings == 2
+
+
+@pytest.mark.parametrize("error", [BrokerError, OutageError])
+async def test_broker_that_fails_once_a_verdict_was_read_ends_no_worker(
+    changing: Make, monkeypatch: pytest.MonkeyPatch, error: type[BrokerError]
+) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    writing = SettingsLog.judge
+    failed: list[int] = []
+
+    async def failing(log: SettingsLog, verdict: Verdict) -> None:
+        await writing(log, verdict)
+        if not failed:
+            failed.append(verdict.number)
+            raise error("no answer")
+
+    monkeypatch.setattr(SettingsLog, "judge", failing)
+    await made.apply(3, SHARPER)
+    await settled(made, 2, "accepted")
+
+    async def is_adopted() -> bool:
+        return made.app.worker is not None and made.app.worker.plan.settings == 2
+
+    await made.app.eventually(is_adopted)
+    assert failed == [2]
 
 
 async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
