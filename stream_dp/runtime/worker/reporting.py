@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -47,9 +46,6 @@ from stream_dp.windows.count_rows import MARKER, Marker, Missing, SourceProgress
 from stream_dp.windows.effects import Increment, Message, Rows
 from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.rekeying import place_behind
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("stream_dp.worker")
 
