@@ -152,6 +152,11 @@ def published_announcements(view: str, rows: Rows) -> list[tuple[int, Message]]:
     return [(row.left_ms, row.message) for row in _stored(view, rows).values() if row.sent and row.value is not None]
 
 
+def stored_announcements(view: str, rows: Rows) -> list[Message]:
+    """Return the records of a definition that are stored, those that have not left yet too."""
+    return [row.message for row in _stored(view, rows).values()]
+
+
 def _stands_before(view: str, over_ms: int | None, rows: Rows) -> bool:
     return over_ms is not None and next(stored_windows(view, rows, until_ms=over_ms), None) is not None
 

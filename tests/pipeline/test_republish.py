@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 
 from stream_dp.operations.republish import republish
 from stream_dp.operations.reset import former_topics
@@ -256,3 +257,61 @@ async def test_topic_that_only_seemed_to_be_gone_lacks_nothing(launch: Launch, m
     topics.look(await app.client.describe([topic]), [topic])
     await assert_lost(app, view, [*script, *more], 4, ())
     await app.eventually(lambda: is_whole(app))
+
+
+@in_memory
+async def test_orders_of_former_topics_write_nothing_again(launch: Launch) -> None:
+    """A worker reads the control topic from its start, and finds every order that was not compacted away."""
+    app = await launch()
+    view = only_view(app)
+    start, topic = start_of(view), Topics.of(app.plan).release(view.name, "public")
+    await app.publish(minutes(start, 0, 2))
+    await app.start()
+    await app.wait_for_releases(view.name, 2)
+    for _ in range(2):
+        await delete(app, topic)
+        await app.eventually(lambda: is_stopped(app))
+        await ask(app)
+        await app.eventually(lambda: is_whole(app))
+    place = TopicPartition(topic, 0)
+    written = (await app.client.ends([place]))[place]
+
+    await app.stop()
+    await app.start()
+    await app.publish(minutes(start, 2, 3))
+    await app.eventually(lambda: has(app, "public", 3))
+    assert (await app.client.ends([place]))[place] == written + 1
+
+
+@in_memory
+async def test_settings_that_come_while_a_topic_is_written_again_lose_nothing(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release engine is made anew then; the topic is written again from its first record."""
+    app = await launch()
+    view = only_view(app)
+    start, topic = start_of(view), Topics.of(app.plan).release(view.name, "public")
+    script = minutes(start, 0, 2)
+    await app.publish(script)
+    await app.start()
+    await app.wait_for_releases(view.name, 2)
+    await delete(app, topic)
+    await app.eventually(lambda: is_stopped(app))
+    assert app.worker is not None
+    host: Any = app.worker.host
+    republish_topic, calls = host._republish, 0
+
+    async def after_settings(*given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            host._forget_parts()
+        await republish_topic(*given)
+
+    monkeypatch.setattr(host, "_republish", after_settings)
+    await ask(app)
+    more = minutes(start, 2, 4)
+    await app.publish(more)
+    await app.eventually(lambda: is_whole(app))
+    assert calls > 1
+    await assert_lost(app, view, [*script, *more], 4, ())

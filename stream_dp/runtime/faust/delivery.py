@@ -277,20 +277,30 @@ class Carrier:
         stopped = self.release_topics.stopped
         await self.leave_out({message.topic for message in messages} & stopped)
         going = [message for message in messages if message.topic not in stopped]
+        topics = {message.topic for message in going}
+        if topics & self.release_topics.stopped:  # while the others were left out
+            return False
         if not going:
             return True
         writing = asyncio.ensure_future(owner.publish(going, slot_ms))
+        try:
+            while not writing.done() and not topics & self.release_topics.stopped:
+                await self._wait_or_stop(writing)
+            if writing.done():
+                writing.result()
+            return writing.done()
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def _wait_or_stop(self, writing: asyncio.Future[None]) -> None:
+        """Wait until records are written, or another topic is stopped."""
         stop = asyncio.ensure_future(self.release_topics.until_stopped())
         try:
             await asyncio.wait((writing, stop), return_when=asyncio.FIRST_COMPLETED)
-            if writing.done():
-                writing.result()
-                return True
-            return False
         finally:
-            writing.cancel()
             stop.cancel()
-            await asyncio.gather(writing, stop, return_exceptions=True)
+            await asyncio.gather(stop, return_exceptions=True)
 
 
 BEHIND_MS = 10_000

@@ -17,13 +17,18 @@ from typing import Any, TypeVar
 
 from faust.types import TP
 
-from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
 from stream_dp.control.republications import Republication, read_republication
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
-from stream_dp.releases.republication import KeptRecord, kept_announcements, kept_records, read_kept
+from stream_dp.releases.republication import (
+    WrittenAgain,
+    announced_keys,
+    kept_announcements,
+    kept_records,
+    read_kept,
+)
 from stream_dp.runtime.clock import Clock, Tick, read_tick
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.app import App
@@ -104,7 +109,7 @@ REPUBLISHED_AT_ONCE = 100
 
 
 class _AbandonedError(Exception):
-    """A topic was deleted while it was written again."""
+    """A topic was deleted, or settings changed, while it was written again. That begins anew if it is still wanted."""
 
 
 T = TypeVar("T")
@@ -531,8 +536,9 @@ class Host(Carrier):
                 if partition not in self._engines:
                     await self._load_engine(partition)
         row = self.release_topics.row(partition, wanted.topic)
-        if row is not None and wanted.topic_id not in (row.written_id, row.wanted_id):
-            await self._store_topic(partition, wanted.topic, TopicRow("", wanted.topic_id))
+        ordered = None if row is None else row.ordered(wanted.topic_id)
+        if ordered is not None:
+            await self._store_topic(partition, wanted.topic, ordered)
 
     async def leave_out(self, topics: Collection[str]) -> None:
         """Store that topics have to be written again, before records are left out of them."""
@@ -553,20 +559,21 @@ class Host(Carrier):
         table, owner = self.tables[RELEASES], None
         try:
             owner = table.owner(partition)
-            written: dict[KeptRecord, None] = {}
-            views = self._engines[partition].views
-            await self._write_kept(partition, owner, topic, topic_id, views, written)
+            written = WrittenAgain()
+            await self._write_kept(partition, owner, topic, topic_id, written)
             async with self.publishing:
                 await self.settle(partition, owner)
-                kept = await self._write_kept(partition, owner, topic, topic_id, views, written)
-                expired = {one.key for one in written} - {one.key for one in kept}
-                tombstones = [Message(topic, key, None) for key in sorted(expired)]
-                await self._write_again([(None, one) for one in tombstones], partition, owner, topic, topic_id)
+                await self._write_kept(partition, owner, topic, topic_id, written)
+                tombstones = [(None, Message(topic, key, None)) for key in written.over]
+                await self._write_again(tombstones, partition, owner, topic, topic_id)
                 table.check_owner(partition, owner)
-                await self._store_topic(partition, topic, TopicRow(topic_id))
-            log.info("topic %s was written again: %d records", topic, len(kept))
+                row = self.release_topics.row(partition, topic)
+                if row is None or row.wanted_id != topic_id:  # the order that has come since is carried out next
+                    raise _AbandonedError
+                await self._store_topic(partition, topic, row.written(topic_id))
+            log.info("topic %s was written again", topic)
         except _AbandonedError:
-            log.warning("topic %s was deleted while it was written again", topic)
+            log.warning("topic %s was deleted, or settings changed, while it was written again", topic)
         except PartitionLostError:  # whoever loads it next begins again
             if owner is not None and table.is_owner(partition, owner):
                 raise
@@ -579,20 +586,24 @@ class Host(Carrier):
         owner: Writer,
         topic: str,
         topic_id: str,
-        views: Collection[ViewPlan],
-        written: dict[KeptRecord, None],
-    ) -> list[KeptRecord]:
-        """Write the kept records of a topic that were not written yet, and return all that are kept."""
+        written: WrittenAgain,
+    ) -> None:
+        """Write the kept records of a topic that were not written yet.
+
+        Raises:
+            _AbandonedError: the release engine is being made anew, by newer settings. They may have other views.
+        """
+        engine = self._engines.get(partition)
+        if engine is None:
+            raise _AbandonedError
         rows = self.tables[RELEASES].rows(partition)
-        kept = await asyncio.to_thread(kept_records, topic, views, rows)
-        if not written:
-            await self._write_again(kept_announcements(topic, views, rows), partition, owner, topic, topic_id)
-        left = [one for one in kept if one not in written]
-        for some in cut(left, lambda _: 1, REPUBLISHED_AT_ONCE):
+        kept = await asyncio.to_thread(kept_records, topic, engine.views, rows)
+        had = kept_announcements(topic, engine.views, rows)
+        announced = written.begin_pass(had, announced_keys(topic, engine.views, rows))
+        await self._write_again(announced, partition, owner, topic, topic_id)
+        for some in cut(written.left(kept), lambda _: 1, REPUBLISHED_AT_ONCE):
             records = [*read_kept(some, rows)]
             await self._write_again(records, partition, owner, topic, topic_id)
-            written |= dict.fromkeys(some)
-        return kept
 
     async def _write_again(
         self,

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -37,6 +38,21 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
 
     written_id: str
     wanted_id: str = ""
+    former_ids: tuple[str, ...] = ()
+    """The ids of the topics before these. The control topic is read again from its start, with every order in it."""
+
+    def ordered(self, topic_id: str) -> TopicRow | None:
+        """Return the row once the topic with an id is to be written again; None if that was done or is out of date."""
+        known = dict.fromkeys(one for one in (*self.former_ids, self.written_id, self.wanted_id) if one)
+        return None if topic_id in known else TopicRow("", topic_id, tuple(known))
+
+    def unwritten(self) -> TopicRow:
+        """Return the row once records are left out of the topic: all of them have to be written again."""
+        return TopicRow("", self.written_id, self.former_ids)
+
+    def written(self, topic_id: str) -> TopicRow:
+        """Return the row once every record was written to the topic with an id."""
+        return TopicRow(topic_id, "", self.former_ids)
 
     def stored(self, topic: str) -> Row:
         """Return the row of a topic."""
@@ -103,6 +119,8 @@ class ReleaseTopics:
                 found[topic] = TopicRow(claimed[topic])
                 fresh.append(found[topic].stored(topic))
         self._rows[partition] = found
+        for topic in self.names(views):
+            self._read_by.pop(topic, None)  # an audience that was taken out misses nothing
         for view in views:
             for audience in view.audiences if not view.is_removed else ():
                 self._read_by[self._topic(view.view, audience)] = view.view, audience
@@ -158,14 +176,14 @@ class ReleaseTopics:
                     f"audiences do. `stream-dp republish FILE {view} {audience}` writes it again"
                 )
 
-    async def until_stopped(self) -> None:
-        """Wait until another topic is stopped."""
-        await self._changed.wait()
+    def until_stopped(self) -> Awaitable[Any]:
+        """Return what waits until another topic is stopped than those that are stopped at this call."""
+        return self._changed.wait()  # of the present event: a task that runs later would wait for the next one
 
     def left_out(self, topics: Collection[str]) -> list[tuple[int, str, TopicRow]]:
         """Return the rows to store before records are left out of topics, with their partition and topic."""
         return [
-            (partition, topic, TopicRow("", row.written_id))
+            (partition, topic, row.unwritten())
             for partition, rows in self._rows.items()
             for topic, row in rows.items()
             if topic in topics and row.written_id
@@ -176,8 +194,9 @@ class ReleaseTopics:
         return self._rows.get(partition, {}).get(topic)
 
     def take(self, partition: int, topic: str, row: TopicRow) -> None:
-        """Take a row that was stored."""
-        self._rows[partition][topic] = row
+        """Take a row that was stored, unless everything was forgotten meanwhile: then the table has it."""
+        if partition in self._rows:
+            self._rows[partition][topic] = row
 
     def is_own(self, partition: int, topic: str, topic_id: str) -> bool:
         """Return True if the topic with an id is the one that records of a partition were written to."""
