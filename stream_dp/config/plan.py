@@ -525,7 +525,8 @@ class Plan:
         raw: the data that it was planned from.
         folder: what files that these name are relative to.
         settings: number of the posted settings that it goes by (`stream_dp.control.editions`); 0 for those of a file.
-        settings_ms: when they were accepted, by the broker's clock.
+        disclosed_ms: by view and audience, when the settings were accepted that last changed what it may see, by the
+            broker's clock.
         registry: where the schemas of sources in Avro are; None where nothing is said.
         serve: who may read at the gateway.
         readers: file of the tokens of readers, for the gateway; None: there are none.
@@ -553,7 +554,7 @@ class Plan:
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     folder: Path = field(default=Path(), compare=False)
     settings: int = 0
-    settings_ms: int = 0
+    disclosed_ms: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
 
     @property
     def newest(self) -> Mapping[str, ViewPlan]:

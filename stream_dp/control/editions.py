@@ -319,8 +319,35 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
         partitions=newest.partitions,
         raw={**local.raw, **last.sections},
         settings=last.number,
-        settings_ms=last.accepted_ms,
+        disclosed_ms=_disclosed_ms(known),
     )
+
+
+def _disclosed_ms(known: Sequence[Posted]) -> dict[str, dict[str, int]]:
+    """Return when settings were accepted that last changed what an audience may see of a view, by view and audience.
+
+    A worker may miss some settings and go by later ones at once. So this is a property of the settings, whichever of
+    them a worker has gone by.
+    """
+    found: dict[str, dict[str, int]] = {}
+    before: Mapping[tuple[str, str], Any] = {}
+    for record in known:
+        now = _shown(record.sections)
+        for view, audience in before.keys() | now.keys():
+            if before.get((view, audience)) != now.get((view, audience)):
+                found.setdefault(view, {})[audience] = record.accepted_ms
+        before = now
+    return found
+
+
+def _shown(sections: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Return what settings say about the levels of each view's audiences, by view and audience."""
+    found: dict[tuple[str, str], Any] = {}
+    for name, view in sections["views"].items():
+        ladder = sections["ladders"].get(view["ladder"])
+        for audience in view.get("audiences") or sections["audiences"]:
+            found[name, audience] = (sections["audiences"].get(audience), ladder, view.get("sharpen"))
+    return found
 
 
 def presented(plan: Plan) -> Plan:

@@ -305,6 +305,20 @@ class Clearances:
         waiting = [grant.time_ms for row in self._rows.values() for grant in row.grants if grant.slot_ms is None]
         return min(waiting, default=None)
 
+    def due_audiences(self, now_ms: int) -> list[str]:
+        """Return the audiences of which a grant begins when `carry_out` is called."""
+        return [
+            audience
+            for audience, row in self._rows.items()
+            if any(grant.slot_ms is None and grant.time_ms <= now_ms for grant in row.grants)
+        ]
+
+    def granted_ms(self, audience: str) -> int:
+        """Return when the last grant of an audience began, or was given; 0 if it has none."""
+        row = self._rows.get(audience)
+        begun = [grant.time_ms for grant in row.grants if grant.slot_ms is not None] if row is not None else []
+        return max(begun, default=0)
+
     def carry_out(self, now_ms: int) -> list[Change]:
         """Let the grants begin whose time has come; the rows to store."""
         changed = []

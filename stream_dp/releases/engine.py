@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
@@ -60,6 +61,10 @@ SMALL_BYTES = 64 << 10
 """Counts of the windows that one step releases: a window with more is released alone, so that none waits for it."""
 SHARPENED_AT_ONCE = 8
 """Windows that one step sharpens, in one commit; fewer, if their rows come to `BYTES_AT_ONCE`."""
+
+
+FROM_THE_START: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+"""Every audience may see what it may since time 0."""
 
 
 class ReleaseEngine:
@@ -125,7 +130,7 @@ class ReleaseEngine:
         *,
         accept_loss: bool = False,
         now_ms: int,
-        settings_ms: int = 0,
+        disclosed_ms: Mapping[str, Mapping[str, int]] = FROM_THE_START,
     ) -> Step:
         """Read the state and finish what a crash cut short; erase counts of views that are no longer configured.
 
@@ -137,8 +142,8 @@ class ReleaseEngine:
             accept_loss: go on where windows were published that are not stored: charge them at worst, never release
                 them again. All that was published is needed then.
             now_ms: the wall time, from which the slot of windows follows that audiences came later than.
-            settings_ms: when the settings in effect were accepted: what they take from an audience is void from then
-                on.
+            disclosed_ms: by view and audience, when the settings were accepted that last changed what it may see: what
+                they took from it is void from then on.
 
         Raises:
             ConfigError: a view was changed in a way that the stored releases do not fit; or the key of a retained
@@ -150,7 +155,7 @@ class ReleaseEngine:
         over = self._unlocks.load()
         yield from self._announcements.waiting()  # before the releases that they are about
         for view in self.views:
-            yield from self._settle_view(view, settings_ms)
+            yield from self._settle_view(view, self._lowered_ms(view, disclosed_ms))
             self._lost.check(view, state.marks[view.name].next_ms)
         if announced := self._announcements.load(self._retention.oldest):
             yield Commit(announced)
@@ -163,14 +168,24 @@ class ReleaseEngine:
         for kind in (BUCKET, BLOCK):
             yield Erase(kind, after(kind))
 
-    def _settle_view(self, view: ViewPlan, settings_ms: int) -> Iterator[Effect]:
+    def _lowered_ms(self, view: ViewPlan, disclosed_ms: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+        """Return from when on settings may have taken something from each audience.
+
+        What a grant took away was void from its time on when it was carried out. Were that looked at again here, with
+        the time of the settings, a restart would decide what else is void.
+        """
+        settings_ms = disclosed_ms.get(view.view, {})
+        granted_ms = self._state.clearances.granted_ms
+        return {audience: max(settings_ms.get(audience, 0), granted_ms(audience)) for audience in view.readers}
+
+    def _settle_view(self, view: ViewPlan, lowered_ms: Mapping[str, int]) -> Iterator[Effect]:
         """Step over stored windows, let leave what is in their outboxes, note the buckets of those that wait."""
         state, rows, mark = self._state, self._state.rows, self._state.marks[view.name]
         departures, void = [], list[Change]()
         oldest: int | None = None
         newest: tuple[int, WindowRow] | None = None
         for start, row in stored_windows(view.name, rows):
-            void += self._revoked(view, start, row, settings_ms)
+            void += self._revoked(view, start, row, lowered_ms)
             newest = start, row
             state.passed(view, row)
             departures += [(start, departure) for departure in row.outbox]
@@ -197,13 +212,13 @@ class ReleaseEngine:
         for _, value in rows.scan(due, until):
             state.arrivals.take(decode(MergedHead, value), len(value))
 
-    def _revoked(self, view: ViewPlan, start: int, row: WindowRow, lowered_ms: int) -> list[Change]:
+    def _revoked(self, view: ViewPlan, start: int, row: WindowRow, lowered_ms: Mapping[str, int]) -> list[Change]:
         changed = revoked(self._state, self._destinations, view, start, row, lowered_ms) if row.outbox else []
         if changed:  # whoever has less of it now than they may see gets that in its place
             self._state.clearances.queue_released(view, start, row)
         return changed
 
-    def _all_revoked(self, lowered_ms: int) -> Iterator[Change]:
+    def _all_revoked(self, lowered_ms: Mapping[str, int]) -> Iterator[Change]:
         for view in self.views:
             for start, row in stored_windows(view.name, self._state.rows):
                 yield from self._revoked(view, start, row, lowered_ms)
@@ -314,7 +329,7 @@ class ReleaseEngine:
             now_ms: the wall time, from which the slot of the sharper revisions follows.
         """
         if changed := self._state.clearances.take(order, now_ms):
-            yield Commit([*changed, *self._all_revoked(order.given_ms)])
+            yield Commit([*changed, *self._all_revoked({order.audience: order.given_ms})])
 
     @property
     def due_ms(self) -> int | None:
@@ -330,8 +345,10 @@ class ReleaseEngine:
             now_ms: the wall time.
         """
         self._state.tell(now_ms)
-        while (due_ms := self._state.clearances.due_ms) is not None and due_ms <= now_ms:
-            yield Commit([*self._state.clearances.carry_out(due_ms), *self._all_revoked(due_ms)])
+        clearances = self._state.clearances
+        while (due_ms := clearances.due_ms) is not None and due_ms <= now_ms:
+            lowered_ms = dict.fromkeys(clearances.due_audiences(due_ms), due_ms)
+            yield Commit([*clearances.carry_out(due_ms), *self._all_revoked(lowered_ms)])
         if changed := self._state.aged():
             yield Commit(changed)
 

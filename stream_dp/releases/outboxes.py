@@ -279,7 +279,12 @@ def _later(view: str, start: int, rows: Rows) -> int | None:
 
 
 def revoked(
-    state: PartitionState, destinations: Destinations, view: ViewPlan, start: int, row: WindowRow, lowered_ms: int
+    state: PartitionState,
+    destinations: Destinations,
+    view: ViewPlan,
+    start: int,
+    row: WindowRow,
+    lowered_ms: Mapping[str, int],
 ) -> list[Change]:
     """Return the rows that void a window's waiting records that may not be published, the window's row last.
 
@@ -292,7 +297,8 @@ def revoked(
         view: the view.
         start: start of the window.
         row: its row; it is changed.
-        lowered_ms: when audiences were given less: when that was given, or the time that it waited for.
+        lowered_ms: by audience that may have been given less, when that was: when it was given, or the time that it
+            waited for. Nothing is void of the other audiences.
     """
     waiting: dict[str, dict[int, list[tuple[bytes, RecordRow]]]] = {}
     for departure in row.outbox:
@@ -302,9 +308,9 @@ def revoked(
     changed: list[Change] = []
     states = row.states if row.sum is None else row.sum.states
     finest, is_lowered = row.finest, False
-    for audience in view.readers:
+    for audience in (one for one in view.readers if one in lowered_ms):
         records = waiting.get(destinations.release(view.view, audience), {})
-        departures = [one for one in row.outbox if one.number in records and one.slot_ms >= lowered_ms]
+        departures = [one for one in row.outbox if one.number in records and one.slot_ms >= lowered_ms[audience]]
         most = state.clearances.most(view, audience, start)
         first = _first_revoked(departures, audience, row.has(audience), most)
         if first is not None:

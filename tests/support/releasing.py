@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from stream_dp.accounting import Cost, Ledger, Overdraft, reserve
@@ -157,8 +158,8 @@ class WholeEngine(ReleaseEngine):
     accepts_loss = False
     begun_ms = 0
     """The time at which it is loaded."""
-    settings_ms = 0
-    """When the settings of its plan were accepted."""
+    disclosed_ms: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+    """When the settings of its plan were accepted that changed what audiences may see."""
 
     def load(
         self,
@@ -167,7 +168,7 @@ class WholeEngine(ReleaseEngine):
         *,
         accept_loss: bool = False,
         now_ms: int = 0,
-        settings_ms: int = 0,
+        disclosed_ms: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     ) -> Step:
         found = {**self.found(), **published}
         begun_ms = max(now_ms, self.begun_ms)
@@ -176,7 +177,7 @@ class WholeEngine(ReleaseEngine):
             found,
             accept_loss=accept_loss or self.accepts_loss,
             now_ms=begun_ms,
-            settings_ms=max(settings_ms, self.settings_ms),
+            disclosed_ms=disclosed_ms or self.disclosed_ms,
         )
         yield from self._whole(loaded)
 
@@ -285,7 +286,7 @@ class Desk:
             engine.outboxes, engine.until_ms = Outboxes(), self.until_ms
             engine.found, engine.accepts_loss = self.found, self.accepts_loss
             engine.begun_ms = self.published_ms
-            engine.settings_ms = self.plan.settings_ms
+            engine.disclosed_ms = self.plan.disclosed_ms
         return engine
 
     @staticmethod

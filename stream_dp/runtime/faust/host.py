@@ -494,7 +494,7 @@ class Host(Carrier):
             published,
             accept_loss=self._accept_loss,
             now_ms=self.earliest_ms(),
-            settings_ms=self.plan.settings_ms,
+            disclosed_ms=self.plan.disclosed_ms,
         )
         await self.carry_out(load, table, partition, threaded=True)
         if times == self._times_forgotten:

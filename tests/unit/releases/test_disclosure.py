@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -203,12 +202,57 @@ def test_audience_that_returns_has_first_revisions(*, is_slow: bool) -> None:
     desk.tell(10_000)
     if not is_slow:
         desk.slot(10_000)
-    desk.change(replace(holding(*known[:2]), settings_ms=11_000))
+    accepted_ms = {5: 11_000, 7: 21_000}
+    desk.change(holding(*known[:2], accepted_ms=accepted_ms))
     desk.slot(20_000)
-    desk.change(replace(holding(*known), settings_ms=21_000))
+    desk.change(holding(*known, accepted_ms=accepted_ms))
     desk.slot(30_000)
     assert told(desk, "public") == [(0, 1, "coarse"), (1, 1, "coarse")]
     desk.auditor.settled()
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_settings_that_a_worker_missed_void_the_same(*, at_once: bool) -> None:
+    """It was down, or slow: it goes by the last settings at once, and those before them took an audience out."""
+    known = [(0, shop()), (5, shop(NOBODY_MORE)), (7, shop(NOBODY_MORE, ("retention: 1h", "retention: 2h")))]
+    accepted_ms = {5: 1, 7: 21_000}
+    desk = Desk(holding(*known[:1]), until_ms=0)
+    give(desk, "pages", 0, 1)
+    if not at_once:
+        desk.change(holding(*known[:2], accepted_ms=accepted_ms))
+    desk.change(holding(*known, accepted_ms=accepted_ms))
+    desk.slot(30_000)
+    assert told(desk, "public") == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_restart_voids_nothing_that_a_grant_left(*, restarts: bool) -> None:
+    """The slots had come when the grant was given, and the worker publishes late."""
+    desk = Desk(holding((0, shop())), until_ms=0)
+    give(desk, "pages", 0, 1)
+    desk.tell(10_000)
+    desk.grant(1, "staff", "coarse", now_ms=11_000)
+    if restarts:
+        desk.reader.restart()
+    desk.slot(30_000)
+    assert [level for *_, level in told(desk, "staff")] == ["middle", "middle"]
+    desk.auditor.settled()
+
+
+@pytest.mark.parametrize("order_first", [False, True])
+def test_grant_voids_nothing_of_other_audiences(*, order_first: bool) -> None:
+    """Settings took one out after its slots had come. Whether a worker hears first of the grant decides nothing."""
+    known = [(0, shop()), (5, shop(NOBODY_MORE))]
+    desk = Desk(holding(*known[:1]), until_ms=0)
+    give(desk, "pages", 0, 1)
+    desk.tell(10_000)
+    if order_first:
+        desk.grant(1, "staff", "coarse", now_ms=1)
+    desk.change(holding(*known, accepted_ms={5: 11_000}))
+    if not order_first:
+        desk.grant(1, "staff", "coarse", now_ms=1)
+    desk.slot(30_000)
+    assert told(desk, "public") == [(0, 1, "coarse"), (1, 1, "coarse")]
 
 
 @pytest.mark.parametrize("cut", spread(3, [None, 0, 1, 2, 3, 5, 8]))
@@ -496,7 +540,7 @@ def test_a_window_of_panes_that_was_lowered_before_it_left_comes_as_fine_as_is_a
     if not first:
         desk.slot(10_000)
         desk.grant(1, "partner", "fine", 60_000)
-    desk.grant(2, "partner", "coarse", 60_000)
+    desk.grant(2, "partner", "coarse", 1000 if first else 60_000)
     desk.reader.restart()
     desk.slot(70_000)
     seen = [(0, "coarse"), (10, "coarse"), (20, "coarse")]
