@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Scope
 from stream_dp.records.models import Refusal
 from stream_dp.releases.engine import ReleaseEngine
+from stream_dp.releases.pieces import PublishedRecord
+from stream_dp.releases.rows import PUBLISHED
+from stream_dp.windows.encoding import decode, encode
 from tests.support.chosen import every
 from tests.support.releasing import DELTA, ONLY_PAGES, Desk, plan
 
@@ -128,6 +133,15 @@ def test_an_unlock_that_the_ledger_cannot_pay_for_is_refused_once_and_the_next_o
     desk.auditor.settled()
 
 
+def without_slots(rows: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Rows without the slots at which records left: after a crash they leave again, at a later one."""
+    found = dict(rows)
+    for key, value in rows.items():
+        if key.startswith(PUBLISHED):
+            found[key] = encode(replace(decode(PublishedRecord, value), slot_ms=0))
+    return found
+
+
 @every(7)
 def test_an_unlock_that_is_refused_is_refused_once_wherever_the_process_ends(step: int) -> None:
     spent = plan(
@@ -148,7 +162,7 @@ def test_an_unlock_that_is_refused_is_refused_once_wherever_the_process_ends(ste
     assert whole.machine.counts["sharpenings_refused", (("view", "pages"),)] == 2
     for cut in range(0, 60, step):
         desk = run(cut)
-        assert desk.machine.rows == whole.machine.rows
+        assert without_slots(desk.machine.rows) == without_slots(whole.machine.rows)
         desk.auditor.settled()
 
 
