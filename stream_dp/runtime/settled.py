@@ -101,8 +101,11 @@ async def prepare(
         await settings.read()
         history = settings.history
         known = history.accepted
-        if history.waiting and (not known or (await client.group(plan.id)).state in NO_MEMBERS):
-            await settings.judge(await judge(history, plan, client, now))
+        if history.waiting and (not known or await _has_no_workers(plan, client)):
+            verdict = await judge(history, plan, client, now)
+            # To plan takes seconds, in which a worker may have begun to count. Its verdict has a latest time.
+            if not known or await _has_no_workers(plan, client):
+                await settings.judge(verdict)
             continue
         holding = await asyncio.to_thread(plan_settings, known or [first], plan)
         lists, faults = await read_lists(holding, client)
@@ -120,6 +123,10 @@ async def prepare(
             return Settled(holding, lists, claim.topics, claim.uncounted, lacking)
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
         await post_accepted(plan, client, msgspec.structs.replace(first, number=history.next_number))
+
+
+async def _has_no_workers(plan: Plan, client: Client) -> bool:
+    return (await client.group(plan.id)).state in NO_MEMBERS
 
 
 async def _check_clock(ticks: str, client: Client, clock: Clock) -> None:
