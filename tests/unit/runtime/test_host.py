@@ -406,7 +406,7 @@ class Waiting:
     def waits(self) -> bool:
         return self.steps < 3
 
-    def load(self, _rows: PartitionRows, _published: Published, *, accept_loss: bool, now_ms: int) -> Step:
+    def load(self, _rows: PartitionRows, _published: Published, *, accept_loss: bool, **_: Any) -> Step:
         assert not accept_loss
         return iter(())
 
