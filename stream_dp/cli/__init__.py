@@ -67,7 +67,8 @@ def cli() -> None:
     Delete everything:     stream-dp reset app.yaml
 
     STREAM_DP_BROKER, "host:port", overrides the `broker` of every file. STREAM_DP_CACHE is the cache folder, for the
-    jars of the local Kafka and the runs of the demo. [default: ~/.cache/stream-dp]
+    jars of the local Kafka and the runs of the demo. [default: ~/.cache/stream-dp] STREAM_DP_KAFKA_VERSION is the
+    version of the local Kafka.
 
     Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 a warning (`check --strict`), workers that do not
     use new settings yet (`apply`, `tune`), or not running (`kafka status`).

@@ -29,7 +29,7 @@ from stream_dp.gateway.tokens import Tokens
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client, KafkaClient, connect
 from stream_dp.runtime.kafka.cluster import Cluster
-from stream_dp.runtime.kafka.control_topic import post, read_accepted
+from stream_dp.runtime.kafka.control_topic import post, read_accepted, read_history
 from stream_dp.runtime.kafka.outages import not_allowed
 from stream_dp.runtime.kafka.rights import Right, worker_rights
 from stream_dp.runtime.kafka.topics import COUNTS, Topics, sources_of
@@ -346,7 +346,7 @@ async def check_two_at_once(here: Site) -> None:
         ]
         told = await asyncio.gather(post(plan, one, records[0]), post(plan, two, records[1]))
         assert sorted(told) == [False, True]
-        assert (await read_accepted(plan, two))[-1] == records[told.index(True)]
+        assert (await read_history(plan, two)).posted[-1] == records[told.index(True)]
 
 
 async def group_reads(here: Site, user: str, group: str, topic: str) -> bool:

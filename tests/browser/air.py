@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import load_plan
-from stream_dp.control.editions import first_record, next_record
+from stream_dp.control.editions import Verdict, first_record, next_record
 from stream_dp.control.grant_records import Grant
 from stream_dp.operations.settings import tuned
 from stream_dp.records.codec import encode, entry_key
@@ -20,7 +20,7 @@ from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, 
 from stream_dp.releases.accounts import Booking
 from stream_dp.releases.publication import audience_charge, entry_record
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import post_accepted, write_grant
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, write_grant
 from stream_dp.windows.durations import parse_time
 from tests.support.views import balance
 
@@ -134,6 +134,11 @@ def report(settings: int = 2, *, reported_ms: int | None = None, lag: int = 0, w
 def say(log: MemoryLog, status: WorkerStatus) -> None:
     """Publish the report of a worker."""
     log.append("air-status", 0, status.instance.encode(), encode_status(status))
+
+
+def accept(plan: Plan, log: MemoryLog, number: int) -> None:
+    """Accept settings, as a worker does."""
+    run(SettingsLog(plan, MemoryClient(log)).judge(Verdict(number, now_ms())))
 
 
 def charge(log: MemoryLog, view: ViewPlan, start_ms: int, left: Cost, views: list[ViewPlan]) -> Cost:

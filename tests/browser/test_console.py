@@ -150,6 +150,8 @@ def test_error_and_price_move_with_sliders_and_a_plan_is_agreed_to(visit: Open, 
     page.fill("#note", air.HOSTILE)
     page.check("#agreed")
     page.click("#apply")
+    page.wait_for_selector("text=for a worker to accept them")
+    air.accept(console.plan, console.log, 3)
     page.wait_for_selector("text=Not yet: air-one")
     air.say(console.log, air.report(settings=3))
     page.wait_for_selector("text=The worker uses settings 3.")
@@ -271,7 +273,7 @@ def test_what_removes_something_asks_for_the_name_of_the_application(visit: Open
     assert page.is_disabled("#apply")
     page.fill("#application", "air")
     page.click("#apply")
-    page.wait_for_selector("text=Not yet: air-one")
+    page.wait_for_selector("text=for a worker to accept them")
 
 
 @pytest.mark.slow

@@ -111,8 +111,8 @@ def test_an_error_of_the_package_ends_the_command_with_a_line_per_fault(
 
 def test_every_environment_variable_is_in_the_help_and_in_the_documents() -> None:
     sources = Path(stream_dp.__file__).parent.rglob("*.py")
-    read = {name for file in sources for name in re.findall(r"STREAM_DP_[A-Z]+", file.read_text(encoding="utf-8"))}
-    assert read == {"STREAM_DP_BROKER", "STREAM_DP_CACHE"}
+    read = {name for file in sources for name in re.findall(r"STREAM_DP_[A-Z_]+", file.read_text(encoding="utf-8"))}
+    assert read == {"STREAM_DP_BROKER", "STREAM_DP_CACHE", "STREAM_DP_KAFKA_VERSION"}
     said = CliRunner().invoke(cli, ["--help"]).stdout
     page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert [name for name in read if name not in said or name not in page] == []

@@ -33,7 +33,8 @@ async def test_what_was_posted_is_read_back_and_holds(plan: Plan, log: MemoryLog
     second = next_record([first], plan, {}, {}, 9)
     assert await post_accepted(plan, client, second)
 
-    assert await read_accepted(plan, client) == [first, second]
+    assert (await read_history(plan, client)).posted == [first, second]
+    assert [one.number for one in await read_accepted(plan, client)] == [1, 2]
     assert (await holding(plan, client)).settings == 2
 
 
