@@ -23,7 +23,7 @@ from stream_dp.control.editions import first_record
 from stream_dp.records.codec import encode
 from stream_dp.records.models import Release
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.runtime.kafka.control_topic import post
+from stream_dp.runtime.kafka.control_topic import post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 
 WORDS = "visitörs 漢字"
@@ -47,7 +47,7 @@ def commands(
     made = release({"café": 90, "漢字": 70})
     log.append(topics.release("pages", "public"), 0, b"key", encode(made))
     plan = load_plan(visits_file)
-    asyncio.run(post(plan, MemoryClient(log), first_record(plan, 0)))
+    asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 0)))
     Path("orders.csv").write_text("wer,was,at\na,tee,2024-01-01\nb,tee,2024-01-02\n" * 20, encoding="utf-8")
     file = str(visits_file)
     lines = f"""\
