@@ -211,7 +211,8 @@ def surveyed(survey: FileSurvey, views: Sequence[ViewPlan]) -> Iterator[str]:
     yield f"{survey.rows:,} rows: {survey.events:,} events"
     yield from survey.refusals()
     if survey.left_out:
-        yield f"{survey.left_out:,} events left out because of their times"
+        events = "1 event" if survey.left_out == 1 else f"{survey.left_out:,} events"
+        yield f"{events} left out because of their times"
     yield from (f"left out: {describe(one)}" for one in survey.dropped)
     if survey.first_ms is None or survey.last_ms is None:
         return

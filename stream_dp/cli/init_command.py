@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -168,7 +169,15 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     def ask(key: str, words: str, usual: str, kind: click.ParamType | None = None) -> Any:  # noqa: ANN401 - of the kind
         if given[key] is not None:
             return given[key]
-        return usual if given["yes"] else click.prompt(words, default=usual or None, type=kind, show_choices=False)
+        if given["yes"]:
+            return usual
+        try:
+            return click.prompt(words, default=usual or None, type=kind, show_choices=False)
+        except click.Abort:
+            if sys.stdin.isatty():
+                raise
+            option = f"--{key.replace('_', '-')}"
+            raise ConfigError("nobody answers. Add this option, or --yes to take what is guessed", option) from None
 
     def column(key: str, words: str, usual: str) -> str:
         name = str(ask(key, words, usual, click.Choice(found.columns)))
@@ -184,7 +193,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     time = column("time", "When did it happen?", found.time) if found.times or given["time"] else ""
     if time not in found.times and (time or needs_time):
         raise ConfigError(
-            f"column {time!r} has no times" if time else "no column has times",
+            f"column {time!r} has no times, or too many other values" if time else "no column has times",
             "--time: write them as 2024-01-31, as 2024-01-31T12:00:00Z, or as whole seconds or milliseconds since 1970",
         )
     zone = given["zone"] or DEFAULT_ZONE
@@ -192,6 +201,12 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         click.echo(f"Times in column {time!r} have no offset, so they are in UTC. For another time zone, add --zone.")
     if len({user, item, time}) < 3:
         raise ConfigError(f"user, item and time must be three columns, not {user}, {item} and {time}")
+    if given["yes"] and None in (given["user"], given["item"], given["time"]):
+        told = f", and {time!r} is the time" if time else ""
+        click.echo(
+            f"Column {user!r} names the users, who are protected. The values of {item!r} are counted and "
+            f"published{told}. If this guess is wrong, write --user, --item and --time."
+        )
     outlying = found.outlying.get(time, ())
     for one in outlying:
         which = describe(one) if needs_time else f"{one.span.events:,} of the newest records are {one.why}"

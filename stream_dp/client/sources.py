@@ -56,7 +56,7 @@ def record_of(value: bytes, view: str, audience: str, place: str) -> AnyRecord |
         record = decode(value)
     except StateError as error:
         raise StateError(f"{place}: {error}") from None
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StateError(f"{place}: not a release record: {error}") from None
     if record.view != view or audience not in ("", record.audience):
         raise StateError(f"{place}: the record is of another view or audience; stream-dp did not write it there")

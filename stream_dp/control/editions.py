@@ -30,7 +30,7 @@ from stream_dp.config.plan import Edition, LedgerPlan, Plan, SharpenPlan, Unlock
 from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import join
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.windows.encoding import MESSAGE_BYTES
+from stream_dp.windows.encoding import MESSAGE_BYTES, UNDECODABLE
 from stream_dp.windows.events import clash
 from stream_dp.windows.views import state_name
 
@@ -88,7 +88,7 @@ def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:
         return None
     try:
         return msgspec.json.decode(value, type=Posted)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
 
 
@@ -133,7 +133,7 @@ def decode_verdict(key: bytes | None, value: bytes | None, appended_ms: int) -> 
         return None
     try:
         verdict = msgspec.json.decode(value, type=Verdict)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     is_late = verdict.latest_ms is not None and appended_ms > verdict.latest_ms
     reason = TOO_LATE if is_late and verdict.is_acceptance else verdict.reason

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stream_dp.windows.encoding import UNDECODABLE
+
 REPUBLISH = b"republish/"
 
 
@@ -34,5 +36,5 @@ def read_republication(key: bytes | None, value: bytes | None) -> Republication 
         return None
     try:
         return msgspec.json.decode(value, type=Republication)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None

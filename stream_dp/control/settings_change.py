@@ -449,7 +449,7 @@ def propose(
     """
     former, latter = sections_of(before.raw), sections_of(after.raw)
     settings = tuple(differences(before.raw, after.raw))
-    faults = [*fixed_faults(before, after), *_restarts(before, after, situation)]
+    faults = [*fixed_faults(before, after), *(restart_faults(situation.holding, after) if situation.workers else ())]
     views: list[ViewChange] = []
     for name in dict.fromkeys([*after.views, *before.views]):
         was, becomes = before.views.get(name), after.views.get(name)
@@ -517,19 +517,22 @@ def fixed_faults(before: Plan, after: Plan) -> Iterator[Fault]:
             )
 
 
-def _restarts(before: Plan, after: Plan, situation: Situation) -> Iterator[Fault]:
-    """Yield the faults of changes that are possible only while no worker runs."""
-    if not situation.workers:
-        return
-    definitions = sorted(situation.holding.views.values(), key=lambda view: view.until_ms is None)
+def restart_faults(holding: Plan, after: Plan) -> Iterator[Fault]:
+    """Yield the faults of changes that are possible only while no worker runs.
+
+    Args:
+        holding: what workers count by, with every definition of every view.
+        after: what is to hold.
+    """
+    definitions = sorted(holding.views.values(), key=lambda view: view.until_ms is None)
     used = {view.source.name: view.source for view in definitions}
     again = "stop all workers, apply, start them again"
-    for source in {view.source.name: view.source for view in after.views.values()}.values():
+    for source in {view.source.name: view.source for view in after.newest.values()}.values():
         if used.get(source.name) != source:
             what = "differs from what the workers read" if source.name in used else "is read by no worker yet"
             yield Fault(f"sources.{source.name}", f"it {what}, and they subscribe to topics when they start; {again}")
     for name, ledger in after.ledgers.items():
-        former = before.ledgers.get(name)
+        former = holding.ledgers.get(name)
         if former is not None and former.population != ledger.population:
             yield Fault(
                 f"ledgers.{name}.population",

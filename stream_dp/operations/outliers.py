@@ -93,7 +93,11 @@ def _limit_options(bulk: Span[int], outlying: Sequence[Outlying[int]], from_opti
         limits.append(f"{from_option} {moment(bulk.first_ms - bulk.first_ms % DAY_MS)}")
     if any(one.span.last_ms > bulk.last_ms for one in outlying):
         end_ms = bulk.last_ms + 1
-        limits.append(f"--until {moment(end_ms - end_ms % -DAY_MS)}")
+        end_ms -= end_ms % -DAY_MS
+        later = min(one.span.first_ms for one in outlying if one.span.last_ms > bulk.last_ms)
+        if end_ms + DAY_MS <= later:
+            end_ms += DAY_MS  # so that a window that ends with the last day closes, because its grace is over
+        limits.append(f"--until {moment(end_ms)}")
     return " ".join(limits)
 
 

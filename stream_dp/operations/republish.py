@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from aiokafka import TopicPartition
+
 from stream_dp.config.plan import Plan
 from stream_dp.control.republications import Republication, encode_republication, republish_key
 from stream_dp.operations import named
@@ -36,6 +38,7 @@ async def republish(plan: Plan, client: Client, keys: KeyRing, view: str, audien
     Raises:
         ConfigError: there is no such view or audience, the topic belongs to another application, or a topic with state
             was deleted.
+        StateError: a transaction is open in the control topic, so no worker could read the order.
         BrokerError: the cluster refused something.
     """
     asked = named("view", view, plan.newest, "VIEW")
@@ -44,5 +47,6 @@ async def republish(plan: Plan, client: Client, keys: KeyRing, view: str, audien
     topic = topics.release(view, audience)
     claim = await create_owned(plan, client, keys.application, republished={topic})
     wanted = Republication(topic, claim.topics[topic].id)
+    await client.check_decided([TopicPartition(topics.control, 0)])
     await client.publish([Message(topics.control, republish_key(topic), encode_republication(wanted))])
     return Republished(topic, wanted.topic_id)

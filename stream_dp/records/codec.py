@@ -20,7 +20,7 @@ from stream_dp.errors import StateError
 from stream_dp.records.by_kind import RELEASES
 from stream_dp.records.models import SCHEMA_VERSION, LedgerEntry, Part, Refusal, Release, TimeRange
 from stream_dp.records.view_record import ViewRecord
-from stream_dp.windows.encoding import spans
+from stream_dp.windows.encoding import UNDECODABLE, spans
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ def parse(data: bytes) -> AnyRecord | ViewRecord | None:
     Raises:
         StateError: not a record of this schema version, or of a kind that is not known here.
     """
-    with suppress(msgspec.DecodeError):
+    with suppress(*UNDECODABLE):
         if _typed(data).type not in _TYPES:
             return None
     return _decoded(_ADAPTER, data, "a release record")
@@ -153,7 +153,7 @@ def _decoded(adapter: TypeAdapter[T], data: bytes, what: str) -> T:
 
 def _check_version(data: bytes, what: str) -> None:
     """Raise an error of its own for what a later stream-dp wrote in another form: it is too new, not damaged."""
-    with suppress(msgspec.DecodeError):
+    with suppress(*UNDECODABLE):
         version = msgspec.json.decode(data, type=Versioned).schema_version
         if version > SCHEMA_VERSION:
             raise StateError(
@@ -209,7 +209,7 @@ def outline(data: bytes) -> Outline | None:
     """
     try:
         return None if _typed(data).type not in ABOUT_WINDOWS else msgspec.json.decode(data, type=Outline)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         _check_version(data, "a release record")
         raise StateError(f"not a release record: {error}") from None
 

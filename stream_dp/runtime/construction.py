@@ -6,10 +6,13 @@ plan must never take effect, because every worker would crash on it. So `constru
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
+import msgspec
 import rocksdict
 
 from stream_dp.config.plan import Plan, ViewPlan
@@ -31,7 +34,18 @@ ANY_TIME_MS = 1_704_067_200_000
 """Every plan has windows before and after it."""
 
 
-UNFORESEEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+UNFORESEEN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    msgspec.MsgspecError,
+    re.error,
+    struct.error,
+)
 """Errors of parts that were given something which nobody has thought of."""
 
 

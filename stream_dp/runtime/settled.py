@@ -34,7 +34,7 @@ from aiokafka import TopicPartition
 from stream_dp.config.forecast import backlog_faults
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.control.editions import Posted, SettingsHistory, Verdict, first_record, plan_of
-from stream_dp.control.settings_change import fixed_faults
+from stream_dp.control.settings_change import fixed_faults, restart_faults
 from stream_dp.errors import AccessError, BrokerError, ClockError, ConfigError, Fault, StateError
 from stream_dp.exact.bits import system_entropy
 from stream_dp.kinds.public_lists import KeyList
@@ -224,8 +224,7 @@ async def judge(
 
 def _change_faults(posted: Posted, counted: Plan, plan: Plan, now_ms: int) -> Iterator[Fault]:
     """Yield the reasons why workers that run cannot go on with other settings."""
-    if sources_of(plan).keys() != sources_of(counted).keys():
-        yield Fault("sources", "workers that run read other sources; stop them, and apply the settings again")
+    yield from restart_faults(counted, plan)
     latest_ms = _latest_ms(posted, counted)
     if latest_ms is not None and now_ms > latest_ms:
         yield Fault("", f"a view would change in less than {LEAST_LEAD_MS // 1000} s; apply them again, to begin later")

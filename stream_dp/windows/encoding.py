@@ -27,6 +27,9 @@ _EPOCH = 1 << 63
 
 T = TypeVar("T")
 
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors that msgspec 0.22 raises for bytes that are no value of a type: text may be invalid, or nested too deeply."""
+
 
 def text(name: str) -> bytes:
     """A name as it stands in keys: its UTF-8 bytes behind one length byte."""
@@ -91,7 +94,7 @@ def decode(kind: type[T], value: bytes) -> T:
     """
     try:
         return msgspec.msgpack.decode(value, type=kind)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise StateError(f"a stored {kind.__name__} cannot be read: {error}") from None
 
 

@@ -262,6 +262,8 @@ async def test_settings_are_read_when_committed(kafka: str, tmp_path: Path, visi
         assert not await settings.read()
         with pytest.raises(StateError, match="Stop the other producer"):
             await settings.post(posted)
+        with pytest.raises(StateError, match="Stop the other producer"):
+            await app.grant("public", "standard")
         await producer.commit()
         await decided(app.client, settings.place)
         assert await settings.read()

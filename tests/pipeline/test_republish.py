@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 
+from stream_dp.errors import ConfigError
 from stream_dp.operations.republish import republish
 from stream_dp.operations.reset import former_topics
 from stream_dp.runtime.kafka.control_topic import holding
@@ -16,6 +17,7 @@ from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.key_file import read_keys
 from stream_dp.runtime.worker import assembly
 from stream_dp.testing import Application, plan_from
+from tests.support.changing import Make
 from tests.support.deleting import assert_lost, minutes
 from tests.support.losing import delete
 from tests.support.views import only_view, start_of
@@ -234,6 +236,31 @@ async def test_topics_of_a_removed_view_go_and_are_not_missed(
     await app.wait_for_releases(top.name, 10)
     assert await are_gone()
     assert not problems(app)
+
+
+@in_memory
+async def test_topic_of_a_removed_audience_is_no_problem(changing: Make) -> None:
+    """It can be written again once the audience is back."""
+    made = await changing()
+    app = made.app
+    topic = Topics.of(app.plan).release(made.view.name, "public")
+    await app.start()
+    await app.publish(minutes(made.start, 0, 2))
+    await app.wait_for_releases(made.view.name, 2)
+    before = await stamped(app, topic)
+    await delete(app, topic)
+    await app.eventually(lambda: is_stopped(app))
+
+    await app.apply(made.plan(("audiences: {public: overview, ", "audiences: {")), {})
+    await app.eventually(lambda: is_whole(app))
+    with pytest.raises(ConfigError, match="no audience is named 'public'"):
+        await ask(app)
+    await app.apply(made.plan(), {})
+    await app.eventually(lambda: is_stopped(app))
+    await ask(app)
+    await app.eventually(lambda: is_whole(app))
+    after = await stamped(app, topic)
+    assert {key: after[key] for key in before} == before
 
 
 @in_memory

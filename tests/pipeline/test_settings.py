@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from stream_dp.accounting import Cost
@@ -215,6 +217,44 @@ async def test_damaged_settings_are_refused_and_can_be_replaced(changing: Make, 
     await settled(made, 2, "refused")
     await made.apply(4, SHARPER)
     await made.learned(3)
+
+
+@pytest.mark.parametrize("at_ms", [10**30, -(10**30), 2**63 - 1, 10**17])
+async def test_settings_that_begin_at_no_time_are_refused(changing: Make, at_ms: int) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    posted = next_record((), made.plan(SHARPER), {made.view.name: at_ms}, {}, 7, number=2)
+    value = json.dumps(to_builtins(posted)).encode()
+    await made.app.client.publish([Message(Topics.of(made.app.plan).control, b"settings/2/x", value, 0)])
+    await settled(made, 2, "refused")
+    await made.apply(4, SHARPER)
+    await made.learned(3)
+
+
+@pytest.mark.parametrize("value", [b'{"type":"settings","note":"\xff"}', b'{"sections":' + b"[" * 100_000])
+async def test_control_record_that_nobody_can_decode_stops_no_worker(changing: Make, value: bytes) -> None:
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    await made.app.client.publish([Message(Topics.of(made.app.plan).control, b"settings/2/x", value, 0)])
+    await made.apply(4, SHARPER)
+    await made.learned(2)
+    await made.app.stop()
+    worker = await made.app.start(clock_ms=made.clock)
+    assert worker.plan.settings == 2
+
+
+@pytest.mark.parametrize("source", ["key: user, time: {field: at}", "user: user, time: {field: at, unit: s}"])
+async def test_other_source_is_refused_while_workers_run(changing: Make, source: str) -> None:
+    """`apply` refuses it, too, unless a worker starts after it has looked for workers."""
+    made = await changing(WALL)
+    await made.app.start(clock_ms=made.clock)
+    await made.apply(4, ("user: user, time: {field: at}", source))
+    history = await settled(made, 2, "refused")
+    assert history.reason(2).startswith("sources.visits: it differs from what the workers read")
+    await made.app.stop()
+    await made.apply(5, ("user: user, time: {field: at}", source))
+    worker = await made.app.start(clock_ms=made.clock)
+    assert worker.plan.settings == 3
 
 
 async def test_refused_settings_are_never_in_effect_for_a_worker_that_was_down(changing: Make) -> None:

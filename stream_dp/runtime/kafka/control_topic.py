@@ -181,15 +181,23 @@ log = logging.getLogger("stream_dp.control")
 
 
 async def write_grant(plan: Plan, client: Client, wanted: Grant) -> None:
-    """Write a grant that was checked against the plan to the application's control topic."""
+    """Write a grant that was checked against the plan to the application's control topic.
+
+    Raises:
+        StateError: a transaction is open in the control topic, so no worker could read the grant.
+        BrokerError: the cluster does not answer.
+    """
     record = Message(Topics.of(plan).control, wanted.key(), wanted.model_dump_json().encode())
+    await client.check_decided([TopicPartition(record.topic, 0)])
     await client.publish([record])
 
 
 async def withdraw_grant(plan: Plan, client: Client, order: Order) -> None:
-    """Let a grant that waits for its time be forgotten: a record in the place of the grant's."""
+    """Let a grant that waits for its time be forgotten: a record in the place of the grant's; see `write_grant`."""
     key = grant_key(order.audience, order.id)
-    await client.publish([Message(Topics.of(plan).control, key, Withdrawal().model_dump_json().encode())])
+    record = Message(Topics.of(plan).control, key, Withdrawal().model_dump_json().encode())
+    await client.check_decided([TopicPartition(record.topic, 0)])
+    await client.publish([record])
 
 
 async def known_grants(plan: Plan, client: Client) -> list[Order]:

@@ -25,6 +25,7 @@ from stream_dp.errors import BrokerError, ConfigError, Fault, OutageError
 from stream_dp.kinds.public_lists import KeyList
 from stream_dp.runtime.kafka.client import Client, TopicState
 from stream_dp.runtime.kafka.unreadable import describe_unreadable
+from stream_dp.windows.encoding import UNDECODABLE
 
 log = logging.getLogger("stream_dp.worker")
 
@@ -135,7 +136,7 @@ class _KeysOfReleases:
                 if msgspec.json.decode(value, type=_TypeOfRecord).type != "release":
                     continue
                 record = msgspec.json.decode(value, type=_KeysOfRelease)
-            except msgspec.DecodeError:
+            except UNDECODABLE:
                 raise ConfigError("it holds a record that is none of stream-dp") from None
             part, parts = (1, 1) if record.part is None else (record.part.number, record.part.of)
             window = record.window.end_ms, record.window.start_ms

@@ -38,7 +38,7 @@ from stream_dp.runtime.kafka.topics import COUNTS, Topics, TopicSpec, sources_of
 from stream_dp.runtime.key_file import key_fault
 from stream_dp.version import STATE_FORM, __version__
 from stream_dp.windows.effects import Message
-from stream_dp.windows.encoding import MESSAGE_BYTES
+from stream_dp.windows.encoding import MESSAGE_BYTES, UNDECODABLE
 
 logger = logging.getLogger("stream_dp.worker")
 
@@ -352,7 +352,7 @@ async def _read(owners: str, client: Client) -> tuple[list[Placed], int]:
 def _decoded(owners: str, value: bytes) -> Claim:
     try:
         return msgspec.json.decode(value, type=Claim)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise ConfigError(
             f"topic {owners} holds a record that is no claim of this version of stream-dp ({__version__}): {error}"
         ) from None

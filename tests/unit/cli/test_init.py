@@ -42,7 +42,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_that_is_written_plans_and_pays_for_every_window_of_a_period(orders: Path, call: Call) -> None:
     said = call("init", orders.name, "--yes", "--epsilon", "20", "--window", "1w", "--items-per-user", "2")
-    assert (said.code, said.out.splitlines()[0]) == (0, "Wrote web-orders.yaml. Next:")
+    assert (said.code, said.out.splitlines()[1]) == (0, "Wrote web-orders.yaml. Next:")
     plan = load_plan(orders.with_name("web-orders.yaml"), {})
     (view,) = plan.views.values()
     assert "plan web-orders.yaml --events Web_orders.csv --grid items_per_user=1,3,10 --until 2024-01-30" in said.out
@@ -80,6 +80,21 @@ def test_what_it_asks_is_answered_from_the_keyboard(orders: Path, call: Call, mo
         "buyers of teas",
     )
     assert (view.ledger.total.epsilon, view.items_per_user) == (Fraction(8), 3)
+
+
+def test_columns_that_are_guessed_are_named(orders: Path, call: Call) -> None:
+    """A wrong guess would protect a price, say, and publish customers."""
+    orders.write_text("Kunde;Preis;Zeit;time\na;1,50;x;2024-01-01\nb;2,50;y;2024-01-01\n", encoding="utf-8")
+    said = call("init", orders.name, "--yes")
+    assert "Column 'Kunde' names the users, who are protected. The values of 'Preis' are counted" in said.out
+    named = ("--user", "Kunde", "--item", "Preis", "--time", "time", "--out", "other.yaml")
+    assert "names the users" not in call("init", orders.name, "--yes", *named).out
+
+
+def test_option_is_named_where_nobody_answers(orders: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    said = call("init", orders.name)
+    assert (said.code, "--user: nobody answers" in said.err) == (2, True), said.err
 
 
 def test_a_file_that_is_there_stays_and_a_column_that_is_not_there_is_named(orders: Path, call: Call) -> None:

@@ -74,7 +74,7 @@ def test_outlying_rows_are_refused_by_name(
         "row 284 (0001-01-01)",
         "row 285 (2020-02-02)",
         "--drop-outliers",
-        "--until 2024-01-29",
+        "--until 2024-01-30",
         f"--from{'-time' if command == 'feed' else ''} 2024-01-01",
         "--unchecked-data",
     ):

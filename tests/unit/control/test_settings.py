@@ -22,6 +22,7 @@ from stream_dp.control.editions import (
     plan_holding,
     plan_of,
 )
+from stream_dp.control.republications import read_republication
 from stream_dp.errors import ConfigError
 from stream_dp.testing import plan_from
 from tests.support.visits import MINUTE
@@ -64,6 +65,16 @@ def test_a_record_is_read_back_as_it_was_and_what_is_none_is_passed_over(planner
     for key, value in [(None, b"?"), (b"settings/1/x", None), (b"settings/1/x", b"{}"), (b"grant/x", b"{}")]:
         assert decode_posted(key, value) is None
     assert decode_posted(b"grant/x", encode_posted(posted)) is None
+
+
+@pytest.mark.parametrize("field", [b'"\xff"', b"[" * 100_000])
+def test_bytes_that_nobody_can_decode_are_no_record(field: bytes) -> None:
+    """Text that is not UTF-8, and nesting that is too deep: msgspec has no error of its own for them."""
+    settings = b'{"type":"settings","number":2,"sections":{"a":' + field
+    verdict = b'{"type":"verdict","number":2,"at_ms":1,"reason":' + field
+    assert decode_posted(b"settings/2/x", settings) is None
+    assert decode_verdict(b"verdicts/2/x", verdict, 0) is None
+    assert read_republication(b"republish/x", b'{"topic":' + field) is None
 
 
 def test_the_first_of_a_number_holds_and_a_gap_ends_what_holds(planner: Planner) -> None:
