@@ -113,7 +113,7 @@ class ReleaseEngine:
 
     @property
     def over(self) -> list[ViewPlan]:
-        """The views that were removed and of which the retention of every window is over."""
+        """The removed views whose windows have all passed their retention."""
         removed = [view for view in self.views if view.is_removed]
         unfinished = {view.view for view in removed if not self._retention.is_finished(view)}
         return [view for view in removed if view.view not in unfinished]

@@ -56,14 +56,14 @@ class Outboxes:
     """
 
     def __init__(self, accounts: str = "") -> None:
-        """Set up the outboxes; nothing waits.
+        """Set up empty outboxes.
 
         Args:
-            accounts: the topic of the accounts, whose entries are not kept when they have left.
+            accounts: the topic of the accounts; its published entries are not kept.
         """
         self._accounts = accounts
         self._left_ms: dict[tuple[str, int], int] = {}
-        """By view and window: the slot at which it left, as long as it stands in `_published`."""
+        """The slot at which a window was published, by view and window, while it is in `_published`."""
         self._waiting: list[tuple[int, int, str]] = []
         """A heap of (slot, start of the window, definition): those of former definitions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
@@ -71,7 +71,7 @@ class Outboxes:
         self._expired: dict[tuple[str, int], int] = {}
         """The same of windows that expire: nothing more leaves of them, and they wait for `erase`."""
         self._announced: dict[bytes, tuple[AnnouncedRow, int]] = {}
-        """By row: the record of a view that was published and is not settled, and the slot at which it left."""
+        """Published records of views that are not settled yet, with their slots, by row."""
         self._late: set[tuple[str, int]] = set()
         """Those of them that left at a later slot than their own."""
         self._held: list[tuple[int, int, str]] = []
@@ -98,7 +98,7 @@ class Outboxes:
         Args:
             slot_ms: the slot that has come.
             rows: the partition's table.
-            lacking: topics that are not there. Records that leave together wait if one of them is for such a topic.
+            lacking: topics that do not exist. Records that leave together wait if one of them is for such a topic.
         """
         due: dict[tuple[str, int], None] = {}
         while self._waiting and self._waiting[0][0] <= slot_ms:
@@ -193,7 +193,7 @@ class Outboxes:
         return bool(self._expired)
 
     def settle(self, rows: Rows) -> Step:
-        """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most, and keep its records.
+        """Take published records out of their outboxes and keep them, for at most `SETTLED_AT_ONCE` windows.
 
         A window that expires waits for `erase` behind its last departure.
         """
@@ -288,8 +288,8 @@ def revoked(
 ) -> list[Change]:
     """Return the rows that void a window's waiting records that may not be published, the window's row last.
 
-    Only records whose slot is at or after the lowering are voided. Those with an earlier slot leave, however late: if
-    they were voided, how fast a worker publishes would decide which revisions their audience has.
+    Only records whose slot is at or after the lowering are voided. Records with an earlier slot are published, however
+    late: otherwise the revisions of an audience would depend on how fast a worker publishes.
 
     Args:
         state: the partition's: the clearances say what an audience may be shown by now.

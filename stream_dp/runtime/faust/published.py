@@ -38,15 +38,14 @@ async def read_published(
         topic: of a view's name and an audience: their public topic.
         views: the views.
         whole: read all of them; otherwise the `NEWEST` records of each, at least.
-        lacking: topics that do not exist yet; all others do.
+        lacking: topics that do not exist yet; all others exist.
 
     Returns:
         What compaction leaves of what was read: the newest record of every key that was not taken back since.
 
     Raises:
         BrokerError: the cluster does not answer.
-        StateError: a topic holds a record that is none of ours, or a transaction is open in one, so that releases could
-            be missed.
+        StateError: a topic has a record of another application, or an open transaction that could hide releases.
     """
     definitions: dict[str, list[ViewPlan]] = {}
     for one in views:

@@ -493,7 +493,7 @@ def test_refused_and_waiting_settings_need_somebody(visits: Plan) -> None:
     assert problems(found()) == [("settings_waiting", "")]
     refused = found(Verdict(2, NOW, "a list was changed"))
     assert problems(refused) == [("settings_refused", "")]
-    assert "Settings 2 are refused and never in effect: a list was changed." in refused.problems[0].message
+    assert "Settings 2 were refused and never take effect: a list was changed." in refused.problems[0].message
     assert (refused.as_json()["settings"], refused.as_json()["settings_posted"]) == (1, {1: "accepted", 2: "refused"})
 
 

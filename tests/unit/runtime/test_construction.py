@@ -116,7 +116,7 @@ def test_topics_that_kafka_takes_for_one_are_refused(folder: Path) -> None:
     data["sources"]["other"] = {**source, "topic": source["topic"].replace(".", "_")}
     (view,) = data["views"].values()
     data["views"]["other"] = {**view, "source": "other"}
-    with pytest.raises(ConfigError, match=r"^sources\.other\.topic: Kafka refuses topic"):
+    with pytest.raises(ConfigError, match=r"^sources\.other\.topic: Kafka refuses to create topic"):
         construct_file(build_plan(data, folder))
 
 
