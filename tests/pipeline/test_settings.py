@@ -309,7 +309,7 @@ async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, mo
     made.app.worker = None
     reason = await made.app.eventually(crashed)
     assert isinstance(reason, ConfigError)
-    assert str(reason).startswith("settings 2: they were accepted, and this worker cannot plan them, so it ends: ")
+    assert str(reason).startswith("settings 2: they were accepted, but this worker cannot plan them, so it ends: ")
     await made.app.stop()
     with pytest.raises(ConfigError, match=r"^settings 2: views\."):
         await made.app.start(clock_ms=made.clock)
@@ -321,7 +321,7 @@ async def test_change_that_would_begin_too_soon_is_refused(changing: Make) -> No
     made.clock.now_ms = made.at(2) - 9_000
     await made.apply(2, SHARPER)
     history = await settled(made, 2, "refused")
-    assert history.reason(2) == "a view would change in less than 10 s; apply them again, to begin later"
+    assert history.reason(2) == "a view would change in less than 10 s; apply them again, so that it changes later"
     await made.apply(3, SHARPER)
     await made.learned(3)
 
