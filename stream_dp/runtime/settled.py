@@ -203,7 +203,7 @@ async def judge(
 
     Raises:
         AccessError: this account may not read a public list. This is no reason to refuse the settings.
-    BrokerError: the broker refuses something.
+        BrokerError: the broker refuses something.
     """
     posted, known = history.waiting[0], history.accepted
     try:
@@ -304,7 +304,7 @@ class Adoption:
         Raises:
             ConfigError: this worker cannot plan the settings, so it must end.
             StateError: the settings count other sources, so the worker must be restarted.
-        BrokerError: the control topic cannot be read.
+            BrokerError: the control topic cannot be read.
         """
         async with self._lock:
             is_news = await self._outage.patiently(lambda: self._log.read(end))

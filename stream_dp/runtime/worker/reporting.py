@@ -234,7 +234,7 @@ def _goes_by(plan: Plan, health: Health) -> Plan:
 
 
 def _problems(health: Health) -> list[str]:
-    """Return what somebody has to put right, so that nothing is late."""
+    """Return the problems that an operator must solve."""
     if health.worker is None:
         return []
     lacking = [health.worker.adoption.problem] if health.worker.adoption.problem else []

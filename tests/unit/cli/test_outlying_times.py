@@ -164,7 +164,7 @@ def test_plan_computes_no_endless_stretch(
     monkeypatch.setattr("stream_dp.operations.past_counts.MOST_WINDOWS", 10_000)
     said = call(*write("plan"), "--grid", "window=1d,1m")
     assert said.code == 0, said.err
-    assert "at most 10,000 are computed" in " ".join(said.out.split()), said.out
+    assert "the limit is 10,000" in " ".join(said.out.split()), said.out
 
 
 def test_init_follows_the_many_and_names_the_few(
