@@ -207,7 +207,7 @@ async def test_settings_that_cannot_be_planned_are_refused_and_the_former_ones_h
 
 @pytest.mark.parametrize("sections", [{}, {"views": {}}, {"views": 7}, {"views": {"a": None}}])
 async def test_damaged_settings_are_refused_and_can_be_replaced(changing: Make, sections: dict[str, Any]) -> None:
-    """Another version may have posted them, or somebody without stream-dp."""
+    """Another version may have posted them, or someone without stream-dp."""
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     posted = next_record((), made.plan(), {made.view.name: made.at(3)}, {}, 7, number=2)
@@ -296,7 +296,7 @@ async def test_broker_that_fails_once_a_verdict_was_read_ends_no_worker(
 
 
 async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has an old version of a list file, or of stream-dp: another worker has accepted them."""
+    """It has an old version of a list file or of stream-dp, and another worker accepted the settings."""
     made = await changing(WALL)
     worker = await made.app.start(clock_ms=made.clock)
     monkeypatch.setattr(Worker, "_is_judge", lambda _: False)
@@ -375,7 +375,7 @@ async def test_missing_right_to_a_topic_makes_its_records_late_and_nothing_else(
 
 
 async def test_audience_whose_topic_is_missing_holds_up_no_earlier_window(changing: Make, account: Account) -> None:
-    """Records of one window leave together, so from the change on the others wait with it."""
+    """Records of one window leave together, so after the change the other audiences wait as well."""
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     script = [event for minute in range(4) for event in events(made, minute)]

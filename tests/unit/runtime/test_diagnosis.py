@@ -73,7 +73,7 @@ def test_a_value_that_is_no_json_is_known_by_its_form(value: bytes, words: str) 
         ("bjørn".encode(), ""),
     ],
 )
-def test_key_that_is_no_text_is_known_by_its_form(key: bytes, form: str) -> None:
+def test_form_of_a_key_that_is_not_text_is_recognised(key: bytes, form: str) -> None:
     assert form_of_key(key) == form
 
 
