@@ -90,7 +90,7 @@ class Outboxes:
         """The earliest slot that something waits for, None if nothing waits."""
         return self._waiting[0][0] if self._waiting else None
 
-    def publish(self, slot_ms: int, rows: Rows, lacking: Collection[str] = ()) -> Step:
+    def publish(self, slot_ms: int, rows: Rows, absent: Collection[str] = ()) -> Step:
         """Publish what was to leave at a slot or before it, in the order of slots, the windows of a view in theirs.
 
         What is added later leaves later, though the step may not have begun.
@@ -98,22 +98,22 @@ class Outboxes:
         Args:
             slot_ms: the slot that has come.
             rows: the partition's table.
-            lacking: topics that do not exist. Records that leave together wait if one of them is for such a topic.
+            absent: topics that do not exist. Records that leave together wait if one of them is for such a topic.
         """
         due: dict[tuple[str, int], None] = {}
         while self._waiting and self._waiting[0][0] <= slot_ms:
             _, start_ms, view = heappop(self._waiting)
             due.setdefault((view, start_ms))
-        return self._published_at(slot_ms, list(due), rows, lacking)
+        return self._published_at(slot_ms, list(due), rows, absent)
 
     def _published_at(
-        self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows, lacking: Collection[str]
+        self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows, absent: Collection[str]
     ) -> Step:
         announced = {key: row for key, (row, _) in self._announced.items()}
         fresh: dict[bytes, AnnouncedRow] = {}
         for view in [view for view, start in windows if start == ANNOUNCEMENT_MS]:
             found = {key: row for key, row in unsent(view, rows).items() if announced.get(key) != row}
-            fresh |= {key: row for key, row in found.items() if row.message.topic not in lacking}
+            fresh |= {key: row for key, row in found.items() if row.message.topic not in absent}
             if not found.keys() <= fresh.keys():
                 heappush(self._waiting, (slot_ms, ANNOUNCEMENT_MS, view))
         if fresh:
@@ -128,7 +128,7 @@ class Outboxes:
             departure = self._leaving(view, start, slot_ms, rows)
             if departure is None:
                 continue
-            if lacking and any(one.topic in lacking for one in waiting_records(view, start, departure, rows)):
+            if absent and any(one.topic in absent for one in waiting_records(view, start, departure, rows)):
                 heappush(self._waiting, (departure.slot_ms, start, view))
                 continue
             for message in waiting_records(view, start, departure, rows):

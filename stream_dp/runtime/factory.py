@@ -42,20 +42,20 @@ class Settled:
         lists: the public lists in topics, which the worker follows while it runs.
         topics: the topics that the application created, each with its life (`owners.Claim`).
         uncounted: when the loss of exact counts was accepted, in ms, by view; only views that lost some.
-        lacking: release topics that do not exist: they could not be created, or their views are never in effect.
+        absent: release topics that do not exist: they could not be created, or their views are never in effect.
     """
 
     plan: Plan
     lists: Lists = field(default_factory=Lists, compare=False)
     topics: Mapping[str, Life] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)
-    lacking: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The release topics that do not exist although a view in effect needs them."""
-        needed = {spec.name for spec in Topics.of(self.plan).all(self.plan)} if self.lacking else set()
-        return tuple(topic for topic in self.lacking if topic in needed)
+        needed = {spec.name for spec in Topics.of(self.plan).all(self.plan)} if self.absent else set()
+        return tuple(topic for topic in self.absent if topic in needed)
 
 
 class Routes:
@@ -110,7 +110,7 @@ class Factory:
 
     Attributes:
         plan: the plan that holds.
-        lacking: release topics that do not exist.
+        absent: release topics that do not exist.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Factory:
             spill_stores: makes the stores of large windows; None: they are in the data folder, for this process only.
         """
         self.plan = plan = settled.plan
-        self.lacking = settled.lacking
+        self.absent = settled.absent
         self._settled = settled
         self._keys = keys
         self._entropy = entropy

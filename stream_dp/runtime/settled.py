@@ -116,11 +116,13 @@ async def prepare(
         measured = tuple(holding.views)
         if faults:
             raise ConfigError(faults)
-        claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now, may_lack=bool(known))
-        lacking = _lacking(holding, claim)
-        await _check_topics(holding, client, lacking)
+        claim = await create_owned(
+            holding, client, key_id(), accept_loss=accept_loss, now_ms=now, allow_absent=bool(known)
+        )
+        absent = _absent(holding, claim)
+        await _check_topics(holding, client, absent)
         if known:
-            return Settled(holding, lists, claim.topics, claim.uncounted, lacking)
+            return Settled(holding, lists, claim.topics, claim.uncounted, absent)
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
         await post_accepted(plan, client, msgspec.structs.replace(first, number=history.next_number))
 
@@ -148,13 +150,13 @@ async def _check_clock(ticks: str, client: Client, clock: Clock) -> None:
         )
 
 
-async def _check_topics(plan: Plan, client: Client, lacking: Collection[str]) -> None:
+async def _check_topics(plan: Plan, client: Client, absent: Collection[str]) -> None:
     """Put the topics right as far as that loses nothing.
 
     Raises:
         ConfigError: some are not what they must be; every one is named.
     """
-    found = await look_at_topics(plan, client, lacking)
+    found = await look_at_topics(plan, client, absent)
     for words in found.righted:
         log.warning("%s", words)
     if faults := [*found.lost, *found.wrong]:
@@ -323,7 +325,7 @@ class Adoption:
                 await self._adopt(accepted)
             elif self._settled.missing:
                 await self._create_topics()
-            self._note(problem or _lacking_words(self._settled))
+            self._note(problem or _describe_absent(self._settled))
 
     def _note(self, problem: str) -> None:
         if problem and problem != self.problem:
@@ -358,20 +360,20 @@ class Adoption:
             )
         lists, claim = await self._read_and_create(plan)
         former.lists.join(lists)
-        self._settled = replace(former, plan=plan, topics=claim.topics, lacking=_lacking(plan, claim))
+        self._settled = replace(former, plan=plan, topics=claim.topics, absent=_absent(plan, claim))
         self._take(self._settled)
         log.info("settings %d are in effect: %s", plan.settings, _in_words(former.plan, plan))
 
     async def _create_topics(self) -> None:
         """Try again to create the topics that could not be created before."""
         claim = await self._create(self.plan)
-        lacking = _lacking(self.plan, claim)
-        if lacking != self._settled.lacking:
-            self._settled = replace(self._settled, topics=claim.topics, lacking=lacking)
+        absent = _absent(self.plan, claim)
+        if absent != self._settled.absent:
+            self._settled = replace(self._settled, topics=claim.topics, absent=absent)
             self._take(self._settled)
 
     async def _create(self, plan: Plan) -> Claim:
-        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, may_lack=True))
+        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, allow_absent=True))
 
     async def _read_and_create(self, plan: Plan) -> tuple[Lists, Claim]:
         """Read and create what a plan in effect needs. No other plan can be used, so this waits for missing rights.
@@ -390,14 +392,14 @@ class Adoption:
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-def _lacking(plan: Plan, claim: Claim) -> tuple[str, ...]:
+def _absent(plan: Plan, claim: Claim) -> tuple[str, ...]:
     """Return the release topics of a plan that do not exist."""
     release = Topics.of(plan).release
     public = dict.fromkeys(release(view.view, audience) for view in plan.views.values() for audience in view.readers)
     return tuple(topic for topic in public if topic not in claim.topics)
 
 
-def _lacking_words(settled: Settled) -> str:
+def _describe_absent(settled: Settled) -> str:
     """Return what is late because topics are missing, in words; empty if nothing is."""
     if not settled.missing:
         return ""

@@ -411,7 +411,7 @@ class Publisher:
             del host.outboxes[key]
         table = host.tables[RELEASES]
         return [
-            (key, outboxes.publish(slot_ms, table.rows(key[0]), host.lacking))
+            (key, outboxes.publish(slot_ms, table.rows(key[0]), host.absent))
             for key, outboxes in host.outboxes.items()
             if outboxes.next_ms is not None and outboxes.next_ms <= slot_ms
         ]

@@ -197,9 +197,9 @@ class Host(Carrier):
         self._forget_parts()
 
     @property
-    def lacking(self) -> tuple[str, ...]:
+    def absent(self) -> tuple[str, ...]:
         """The release topics that do not exist; records for them wait."""
-        return self._factory.lacking
+        return self._factory.absent
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
@@ -486,7 +486,7 @@ class Host(Carrier):
                 self.topics.release,
                 engine.views,
                 whole=self._accept_loss,
-                lacking=[*self._factory.lacking, *stopped],
+                absent=[*self._factory.absent, *stopped],
             )
         )
         load = engine.load(

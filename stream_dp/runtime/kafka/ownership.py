@@ -92,7 +92,7 @@ async def create_owned(
     *,
     accept_loss: bool = False,
     now_ms: int = 0,
-    may_lack: bool = False,
+    allow_absent: bool = False,
     republished: Collection[str] = (),
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
@@ -109,7 +109,7 @@ async def create_owned(
         key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
-        may_lack: continue without release topics that this account may not create.
+        allow_absent: continue without release topics that this account may not create.
         republished: deleted release topics to create again, or to claim if they were created again.
 
     Returns:
@@ -124,7 +124,7 @@ async def create_owned(
     topics = Topics.of(plan)
     await client.create([topics.owners])
     owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
-    optional = topics.releases(plan) if may_lack else frozenset[str]()
+    optional = topics.releases(plan) if allow_absent else frozenset[str]()
     key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
     gone: set[tuple[str, bytes]] = set()
     """Topics that were missing under a claim, and the claim's key."""
@@ -203,11 +203,11 @@ async def _create(specs: Sequence[TopicSpec], optional: Collection[str], client:
     else:
         return set()
     await client.create([spec for spec in specs if spec.name not in optional])
-    lacking: set[str] = set()
+    absent: set[str] = set()
     for spec in specs:
         if spec.name in optional and not await _create_one(spec, client):
-            lacking.add(spec.name)
-    return lacking
+            absent.add(spec.name)
+    return absent
 
 
 async def _create_one(spec: TopicSpec, client: Client) -> bool:

@@ -298,7 +298,7 @@ class Watch:
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
         self._plan = plan = settled.plan
-        self._lacking = settled.lacking
+        self._absent = settled.absent
         topics = Topics.of(plan)
         self._stateless = {spec.name: spec for spec in topics.all(plan) if spec.name in topics.stateless(plan)}
         watched = {spec.name for spec in topics.all(plan)} - topics.releases(plan)
@@ -392,7 +392,7 @@ class Watch:
             ConfigError: records of one were deleted, or it has other partitions.
             BrokerError: the cluster does not say how its topics are.
         """
-        found = await look_at_topics(self._plan, self._client, self._lacking)
+        found = await look_at_topics(self._plan, self._client, self._absent)
         if found.lost:
             raise ConfigError(found.lost)
         for words in [*found.righted, *(str(fault) for fault in found.wrong if fault not in self.wrong)]:
