@@ -142,8 +142,8 @@ class ReleaseEngine:
             accept_loss: go on where windows were published that are not stored: charge them at worst, never release
                 them again. All that was published is needed then.
             now_ms: the wall time, from which the slot of windows follows that audiences came later than.
-            disclosed_ms: by view and audience, when the settings were accepted that last changed what it may see: what
-                they took from it is void from then on.
+            disclosed_ms: when the settings that last changed what an audience may see were accepted, by view and
+                audience. Records that they withhold are void from then on.
 
         Raises:
             ConfigError: a view was changed in a way that the stored releases do not fit; or the key of a retained

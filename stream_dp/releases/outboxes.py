@@ -297,8 +297,8 @@ def revoked(
         view: the view.
         start: start of the window.
         row: its row; it is changed.
-        lowered_ms: by audience that may have been given less, when that was: when it was given, or the time that it
-            waited for. Nothing is void of the other audiences.
+        lowered_ms: time from which an audience may see less, by audience: when this was decided, or the later time that
+            it names. Records of other audiences are not voided.
     """
     waiting: dict[str, dict[int, list[tuple[bytes, RecordRow]]]] = {}
     for departure in row.outbox:

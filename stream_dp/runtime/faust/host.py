@@ -109,7 +109,7 @@ REPUBLISHED_AT_ONCE = 100
 
 
 class _AbandonedError(Exception):
-    """A topic was deleted, or settings changed, while it was written again. That begins anew if it is still wanted."""
+    """Raised when a topic is deleted, or settings change, while it is written again. If still ordered, it restarts."""
 
 
 T = TypeVar("T")
@@ -590,10 +590,10 @@ class Host(Carrier):
         topic_id: str,
         written: WrittenAgain,
     ) -> None:
-        """Write the kept records of a topic that were not written yet.
+        """Write the kept records of a topic that are not written yet.
 
         Raises:
-            _AbandonedError: the release engine is being made anew, by newer settings. They may have other views.
+            _AbandonedError: newer settings, which may have other views, are replacing the release engine.
         """
         engine = self._engines.get(partition)
         if engine is None:

@@ -43,7 +43,7 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
     """The ids of the topics before these. The control topic is read again from its start, with every order in it."""
 
     def ordered(self, topic_id: str) -> TopicRow | None:
-        """Return the row once the topic with an id is to be written again; None if that was done or is out of date."""
+        """Return the row after an order to write the topic with an id again; None if the order is done or outdated."""
         known = dict.fromkeys(one for one in (*self.former_ids, self.written_id, self.wanted_id) if one)
         return None if topic_id in known else TopicRow("", topic_id, tuple(known))
 
