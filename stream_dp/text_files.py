@@ -1,4 +1,4 @@
-"""Text files that people write: UTF-8, with or without the byte order mark that spreadsheets put in front."""
+"""Text files written by people: UTF-8, with or without the byte order mark that spreadsheets add."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TextIO
 
 
 def open_text(file: Path) -> TextIO:
-    """Open a text file; line breaks stay as they are, for `csv`.
+    """Open a text file without changing its line breaks, as `csv` requires.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     return file.open(encoding="utf-8-sig", newline="")
 
@@ -21,17 +21,17 @@ def read_text(file: Path, errors: str = "strict") -> str:
 
     Args:
         file: the file.
-        errors: how bytes are read that are not UTF-8, as in `bytes.decode`.
+        errors: how to decode bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
-        OSError: it cannot be read.
-        UnicodeDecodeError: it is not UTF-8.
+        OSError: the file cannot be read.
+        UnicodeDecodeError: the file is not UTF-8.
     """
     return file.read_text(encoding="utf-8-sig", errors=errors)
 
 
 def without_mark(data: bytes) -> bytes:
-    """Return bytes without the byte order mark of UTF-8."""
+    """Return bytes without a UTF-8 byte order mark at their start."""
     return data.removeprefix(BOM_UTF8)
 
 

@@ -63,7 +63,7 @@ def cli() -> None:
     Sharpen an audience:   stream-dp grant app.yaml AUDIENCE --level LEVEL
     List grants:           stream-dp grants app.yaml
     Change the key:        stream-dp keys rotate app.yaml
-    Write a topic again:   stream-dp republish app.yaml VIEW AUDIENCE
+    Rewrite a topic:       stream-dp republish app.yaml VIEW AUDIENCE
     Delete everything:     stream-dp reset app.yaml
 
     STREAM_DP_BROKER, "host:port", overrides the `broker` of every file. STREAM_DP_CACHE is the cache folder, for the

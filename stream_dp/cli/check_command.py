@@ -37,7 +37,7 @@ DIGITS = 4
 WEAK_EPSILON = 10
 """A promise above this is called weak."""
 STOPPED: Mapping[StoppedBy, str] = {"": "", "time": " (stopped after {limit})", "size": " (stopped at {limit})"}
-"""End of the first line about a sample, by the limit that was reached."""
+"""Text after the first line about a sample, by the limit that ended it."""
 NO_RECORD = "The topic has no record to sample."
 WORDS = {"view", "audience", "audiences", "level", "made", "keys\nseen", "budget\nlasts"}
 """Headings of columns without numbers."""
@@ -341,7 +341,7 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
     """Return the sample of one source: its records by outcome, the partitioner, and the clocks."""
     title = Text.assemble("\nsample of source ", (sample.source, "bold"), f" (topic {sample.topic})")
     if not sample.records:
-        why = f"No record could be read within {sample.limit}." if sample.stopped_by else NO_RECORD
+        why = f"No records could be read within {sample.limit}." if sample.stopped_by else NO_RECORD
         return Group(title, indented(Text(why)))
     stopped = STOPPED[sample.stopped_by].format(limit=sample.limit)
     lines = [

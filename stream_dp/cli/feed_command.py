@@ -37,30 +37,30 @@ SKIP_BAD = click.option("--skip-bad", is_flag=True, help="Skip invalid rows.")
 DROP_OUTLIERS = click.option(
     "--drop-outliers",
     is_flag=True,
-    help="Leave out rows whose times are outlying: not from 1990 to max_ahead from now, or further from the others "
-    "than 30 windows and 90 days.",
+    help="Leave out rows with outlying times: before 1990 (unless a view begins earlier), later than max_ahead from "
+    "now, or separated from most others by more than 30 windows and 90 days.",
 )
 
 T = TypeVar("T")
 
 
 def has_terminal() -> bool:
-    """Return True if somebody can be asked."""
+    """Return True if a question can be asked on a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operations.FeedOptions], T]) -> T:
-    """Run work on a file of events; if it has outlying times, ask on the terminal whether to leave them out.
+    """Read a file of events; if it has outlying times, ask on the terminal whether to leave them out.
 
     Args:
-        options: of the feed.
-        work: reads the file with such options.
+        options: options of the feed.
+        work: function that reads the file with the given options.
 
     Returns:
-        The result of the work.
+        The result of `work`.
 
     Raises:
-        OutlyingTimesError: there are some, and they are not to be left out, or nobody can be asked.
+        OutlyingTimesError: there are outlying times, and the answer is no or there is no terminal.
     """
     try:
         return work(options)
@@ -81,8 +81,8 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
     "events",
     required=True,
     type=EVENTS,
-    help="The history: a .csv or .tsv with a heading (columns separated by comma, semicolon, tab or |), .jsonl (or "
-    ".ndjson) with an object a line, or .parquet (which needs stream-dp[parquet]).",
+    help="The history: a .csv or .tsv with a heading (columns separated by comma, semicolon, tab or |), a .jsonl or "
+    ".ndjson with one object per line, or a .parquet (needs stream-dp[parquet]).",
 )
 @USER
 @TIME
@@ -104,20 +104,21 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
     "--until",
     "until_ms",
     type=MOMENT,
-    help="The history is complete up to this time, that of the last watermark. Outlying rows at this time or later "
-    "are left out; other later rows are an error. [default: just after the last event]",
+    help="The history is complete up to this time, which becomes the last watermark. Outlying rows at this time or "
+    "later are left out; other later rows are an error. [default: just after the last event]",
 )
 @DROP_OUTLIERS
 def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  # noqa: ANN401  the fields of FeedOptions
     """Write history into the topic of a SOURCE of the application that FILE describes; SOURCE, if it has several.
 
     Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the unit of
-    the source. All rows are checked as workers would check them before the first is written. If some are invalid,
-    nothing is written without --skip-bad; the output names the first ones, the reason and the remedy. If most times
-    look like another unit or form, or all are before the first window, nothing is written without --unchecked-data,
-    because no command removes a row from a topic. If some times are outlying, the command names the rows and asks;
-    without a terminal, nothing is written. A missing topic is created with the partitions of FILE and the retention of
-    the cluster. Times without an offset from UTC are in the time zone of the source (`time.zone`).
+    the source. Before the first row is written, all rows are checked as
+    workers would check them. If some are invalid, nothing is written without --skip-bad; the output names the first
+    ones, the reason and the remedy. If most times look like another unit or form, or all are before the first window,
+    nothing is written without --unchecked-data, because no command removes a row from a topic. If some times are
+    outlying, the command names the rows and asks whether to leave them out; without a terminal, nothing is written. A
+    missing topic is created with the number of partitions in FILE and the cluster's retention. Times without an offset
+    from UTC are in the time zone of the source (`time.zone`).
 
     Where the application was started, the settings in effect (`stream-dp settings`) define what an event is, and a note
     on stderr says where FILE differs. While windows of earlier settings are open, events have the fields of both. An

@@ -92,7 +92,7 @@ def init(
 
     It asks who is a user, what is counted, how often, and what is promised. The levels of noise follow from the
     promise. Of the events the file says only the names of columns, the first day, the form of times, and whether two
-    views show more than one. Rows with outlying times are named, and decide nothing.
+    views show more than one. Rows with outlying times are named and otherwise ignored.
 
     \b
     stream-dp init orders.csv
@@ -198,7 +198,9 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         )
     zone = given["zone"] or DEFAULT_ZONE
     if time in found.local and given["zone"] is None:
-        click.echo(f"Times in column {time!r} have no offset, so they are in UTC. For another time zone, add --zone.")
+        click.echo(
+            f"Times in column {time!r} have no offset, so they are read as UTC. For another time zone, add --zone."
+        )
     if len({user, item, time}) < 3:
         raise ConfigError(f"user, item and time must be three columns, not {user}, {item} and {time}")
     if given["yes"] and None in (given["user"], given["item"], given["time"]):
@@ -210,7 +212,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     outlying = found.outlying.get(time, ())
     for one in outlying:
         which = describe(one) if needs_time else f"{one.span.events:,} of the newest records are {one.why}"
-        click.echo(f"Column {time!r}: {which}. The configuration follows the others.")
+        click.echo(f"Column {time!r}: {which}. The configuration is based on the others.")
     now_ms = wall_clock_ms()
     unit, first_ms, last_ms = found.times.get(time, ("ms", now_ms, now_ms))
     is_past = now_ms - last_ms > OLD_MS

@@ -1,4 +1,4 @@
-"""Output of the commands. Neither a terminal without Unicode nor a reader that leaves ends one with a traceback."""
+"""Output of the commands, which never ends in a traceback: neither without Unicode nor without a reader."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import click
 
 HANDLER = "stream-dp-output"
 STAND_INS = {"±": "+-", "▆": "#", "─": "-", "…": "...", "·": "*", "–": "-", "—": "-"}
-"""Characters of our pages that ASCII lacks."""
+"""ASCII replacements for the characters that the commands print."""
 CLOSED = 1
-"""Exit code where nobody reads the output."""
+"""Exit code of a command whose output has no reader."""
 
 
 def write_data(text: str, *, nl: bool = True) -> None:
-    """Print JSON or YAML for machines: in UTF-8 whatever the terminal takes, because escapes would change YAML."""
+    """Print JSON or YAML for programs, always in UTF-8, because escapes would change YAML."""
     click.echo(text.encode("utf-8", "backslashreplace"), nl=nl)
 
 
 def announce(line: str) -> None:
-    """Print a line of a program that goes on, whether or not somebody reads it."""
+    """Print a line of a long-running program, which continues even if no one reads it."""
     with suppress(BrokenPipeError):
         click.echo(line)
 
 
 def replace_characters(error: UnicodeError) -> tuple[str, int]:
-    """Return something for characters that an output cannot take: a stand-in, or an escape (see `codecs`)."""
+    """Return replacements or escapes for characters that an output cannot encode (an error handler of `codecs`)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     characters = error.object[error.start : error.end]
@@ -41,11 +41,11 @@ def replace_characters(error: UnicodeError) -> tuple[str, int]:
 
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """Let what is printed inside reach any terminal, and end in silence if nobody reads it."""
+    """Print in any encoding inside this context, and exit without a message if no one reads the output."""
     codecs.register_error(HANDLER, replace_characters)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # Python sets it so where the shell has closed it (`>&-`)
+        if stream is None:  # the shell has closed it (`>&-`)
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open as long as the process
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
@@ -59,7 +59,7 @@ def guarded_output() -> Iterator[None]:
 
 
 def _drain(stream: object) -> None:
-    """Write the rest of a stream; if nobody reads it, drop it, or Python would complain about it at its end."""
+    """Flush a stream; drop the rest if no one reads it, so that Python does not report an error at exit."""
     if not isinstance(stream, io.TextIOWrapper):
         return
     try:

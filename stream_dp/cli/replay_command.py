@@ -44,7 +44,7 @@ def reading_options(command: F) -> F:
             "--until",
             "until_ms",
             type=MOMENT,
-            help="The history is complete up to this time. Windows that end by then, their grace included, are over. "
+            help="The history is complete up to this time. Windows whose end and grace have passed are complete. "
             "Outlying rows at this time or later are left out; other later rows are an error. [default: just after the "
             "last event]",
         ),
@@ -97,8 +97,8 @@ def replay(
     stream-dp replay app.yaml events.csv               a table: windows, keys, cost
     stream-dp replay app.yaml events.csv --out trial   the records, too
 
-    Windows without events are released, too: that a window is empty is part of the truth. Over a long stretch without
-    events that takes a while; the bar says how long. Ctrl-C stops it, and nothing is left behind.
+    Windows without events are released too, as workers would release them. A long stretch without events takes a while;
+    the progress bar says how long. If you stop it with Ctrl-C, no files are left.
 
     The cost is that for one user, to an audience alone, in the period of the ledger that spent most.
 
@@ -125,7 +125,7 @@ def replay(
         err.print(line)
     logging.getLogger("stream_dp").addHandler(logging.NullHandler())  # its warnings are about workers that go on
     windows = windows_to_release(read)
-    err.print(f"{windows:,} windows to release, with those that have no event", markup=False)
+    err.print(f"{windows:,} windows to release, including windows without events", markup=False)
     with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
         task = bar.add_task("windows", total=windows)
         found = asyncio.run(replayed(plan, read, progress=lambda released: bar.update(task, completed=released)))

@@ -1,4 +1,4 @@
-"""`stream-dp republish FILE VIEW AUDIENCE`: write a release topic again that was deleted; for operators."""
+"""`stream-dp republish FILE VIEW AUDIENCE`: write a deleted release topic again; for operators."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from stream_dp.runtime.key_file import read_keys
 @click.argument("view")
 @click.argument("audience")
 def republish(file: Path, view: str, audience: str) -> None:
-    """Write the release topic of a VIEW and an AUDIENCE again after it was deleted.
+    """Write the deleted release topic of a VIEW and an AUDIENCE again.
 
-    If a release topic is deleted, its audience gets nothing more, and all others go on. `stream-dp status` names the
-    topic. This command creates the topic if it is missing, and asks the workers to write to it. They write the newest
-    record of every retained window, with the same bytes and the same time as before, and then continue with new
-    windows. Nothing is drawn or charged again, and the topic has nothing that its former one did not have or that it
-    was not about to get.
+    If a release topic is deleted, its audience gets nothing more; all other audiences are served as before. `stream-dp
+    status` names the topic. This command creates the topic if it is missing, and asks the workers to write to it. They
+    write the newest record of every retained window, with the same bytes and the same time as before, and then continue
+    with new windows. Nothing is drawn or charged again. The new topic gets only records that the deleted one had or was
+    about to get.
 
-    Windows whose retention is over are not written: their records are deleted for good. Earlier revisions of a window
-    are not written either; compaction would remove them.
+    Windows whose retention has ended are not written, because their records are deleted for good. Earlier revisions of
+    a window are not written either, because compaction would remove them.
 
     \b
     stream-dp republish app.yaml pages public
 
-    The command does not wait for the workers. Run it again whenever you like: a topic that is whole stays as it is. If
-    somebody has created the topic by hand, it is used as it is. Readers that stored offsets of the former topic start
-    again from the beginning.
+    The command does not wait for the workers. You can run it again at any time: a complete topic stays as it is. A
+    topic that someone created by hand is used as it is. Readers that stored offsets of the deleted topic start again
+    from the beginning.
 
-    Exit codes: 0 the workers are asked; 1 the broker refused; 2 wrong usage, no such view or audience, or the key file
-    of another application.
+    Exit codes: 0 the workers were asked to write the topic; 1 the broker refused; 2 wrong usage, no such view or
+    audience, or the key file of another application.
     """
     run_effective(file, partial(_run, file=file, view=view, audience=audience))
 
@@ -46,5 +46,5 @@ def republish(file: Path, view: str, audience: str) -> None:
 async def _run(plan: Plan, client: Client, *, file: Path, view: str, audience: str) -> None:
     keys = read_keys(plan.key_file)
     found = await operations.republish(plan, client, keys, view, audience)
-    click.echo(f"The workers of {plan.id} are asked to write {found.topic} again. To see if they have:")
+    click.echo(f"Asked the workers of {plan.id} to write {found.topic} again. To check whether they have:")
     click.echo(f"  {command_line('status', file)}")

@@ -24,8 +24,10 @@ DIGITS = 4
 
 @click.command()
 @FILE
-@click.option("--view", help="Delete only the release topics of this view that nobody is to read any more.")
-@click.option("--yes", "name", metavar="NAME", help="The name of the application, or of the view; do not ask for it.")
+@click.option("--view", help="Delete only the release topics of this view that no longer have an audience.")
+@click.option(
+    "--yes", "name", metavar="NAME", help="Name of the application, or of the view with --view; skips the question."
+)
 def reset(file: Path, view: str | None, name: str | None) -> None:
     """Delete everything that the application that FILE describes has on its cluster; its next worker starts anew.
 
@@ -40,9 +42,9 @@ def reset(file: Path, view: str | None, name: str | None) -> None:
 
     If a reset is interrupted, run it again; until then no worker starts.
 
-    With --view, only release topics are deleted: all of a view that was removed, and those of removed audiences of a
-    view that is still there. Workers may run, and no ledger forgets anything. Workers that may delete topics delete
-    those of a removed view themselves when the retention of its last window is over.
+    With --view, only release topics are deleted: all those of a removed view, or those of the removed audiences of a
+    view in effect. Workers may keep running, and the ledgers keep what was spent. If the workers' account may delete
+    topics, they delete those of a removed view themselves when the retention of its last window has ended.
 
     Exit codes: 0 done, or nothing to delete; 1 not confirmed, workers run, or the broker refused; 2 wrong usage, or the
     key file of another application.
@@ -74,12 +76,12 @@ async def _reset(plan: Plan, file: Path, client: Client, *, asked: bool) -> None
 
 async def _reset_view(plan: Plan, client: Client, *, view: str, name: str | None) -> None:
     if name not in (None, view):
-        raise ConfigError(f"the topics are those of view {view!r}, not {name!r}", "--yes")
+        raise ConfigError(f"--view names view {view!r}, not {name!r}", "--yes")
     topics = await operations.former_topics(plan, client, read_keys(plan.key_file), view)
     if not topics:
-        click.echo(f"Nothing to delete: every release topic of view {view} that exists is read.")
+        click.echo(f"Nothing to delete: every existing release topic of view {view} has an audience.")
         return
-    click.echo(f"This deletes {len(topics)} release topics of view {view} at {plan.broker.address}:")
+    click.echo(f"This deletes these release topics of view {view} at {plan.broker.address}:")
     for topic in topics:
         click.echo(f"  {topic}")
     if name is None and click.prompt("Type the name of the view to delete them") != view:

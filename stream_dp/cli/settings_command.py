@@ -62,8 +62,8 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         "--from",
         "from_ms",
         type=MOMENT,
-        help="From the first window on that begins at TIME or later and cuts no other. [default: 30 s from now, by the "
-        "view's clock]",
+        help="Start with the first window that begins at TIME or later and cuts no other. [default: 30 s from now, by "
+        "the view's clock]",
     )
     @click.option("--backfill", is_flag=True, help="Release and charge windows of new views that are already over.")
     @click.option("--dry-run", is_flag=True, help="Show what would change, or why it cannot; change nothing.")
@@ -90,17 +90,17 @@ def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
     """Put the settings of FILE into effect for windows to come, while the workers run.
 
     This compares FILE with the settings in effect, in the control topic: sources, ledgers, ladders, audiences, views.
-    This compares FILE with the settings in effect, in the control topic: sources, ledgers, ladders, audiences, views.
-    It shows what changes, from which window on, what a day costs and how large the noise is before and after, and how
-    long the budgets last, and asks. Then it posts FILE as the next settings. A worker plans them and accepts or refuses
-    them. Every worker uses accepted settings from the same windows on; refused settings change nothing. Earlier windows
-    keep their counts and noise; who sees them follows the new settings at once. Spending and revisions continue.
+    It shows what changes and from which window on, what a day costs and how large the noise is before and after, and
+    how long the budgets last, and asks whether to apply it. Then it posts FILE as the next settings. A worker plans
+    them and accepts or refuses them. All workers use accepted settings, starting with the same windows; refused
+    settings change nothing. Earlier windows keep their counts and noise; their audiences follow the new settings at
+    once. Spending and revisions continue.
 
-    What cannot be applied is refused with every reason, and nothing changes: a fault in the file; another number of
-    partitions; a missing topic of a source or list; while workers run, a source that they do not read, or other words
-    for a population; a time in the past; windows that would be cut; a new view whose first windows are over, without
-    --backfill; a changed list of keys in a file of the same name; new topics to which the workers' account lacks
-    rights, as far as the cluster shows that.
+    A change that cannot be applied is refused with all reasons, and nothing changes: a fault in the file; another
+    number of partitions; a missing topic of a source or list; while workers run, a source that they do not read, or
+    other words for a population; a time in the past; windows that would be cut; a new view whose first windows have
+    ended, without --backfill; a changed list of keys in a file of the same name; new topics that the workers' account
+    has no rights to, if the cluster shows its rights.
 
     The rest of FILE belongs to each machine and is in effect there after a restart: broker, data_dir, key_file,
     erase_within, window_memory, block_cache, standbys, release, topics. To go back, apply an older file: `stream-dp
@@ -113,7 +113,7 @@ def apply(file: Path, wish: Wish, manner: Manner, *, take_back: bool) -> None:
     stream-dp apply app.yaml --from 2026-03-01 --yes --note "k as agreed"
 
     Exit codes: 0 done, or no changes; 1 you said no, other settings were posted first, or the broker does not answer;
-    2 it cannot be applied, or a worker refused it; 3 it is posted, and after a minute not every worker uses it, or all
+    2 it cannot be applied, or a worker refused it; 3 it is posted, but after a minute not every worker uses it, or all
     workers have ended.
     """
     code, _, _ = change(file, lambda _, plan: plan, wish, manner, take_back=take_back)
@@ -210,7 +210,7 @@ def outcome(found: Rollout, number: int) -> str:
     """
     used, everybody = len(found.used_by), found.workers
     if found.state == "refused":
-        return f"Settings {number} are refused, so nothing changes: {found.reason}."
+        return f"A worker refused settings {number}, so nothing changes: {found.reason}."
     if not everybody and found.ran:
         return f"No worker runs any more: they ended before they used settings {number}. Read their logs."
     if not everybody:

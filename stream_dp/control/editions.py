@@ -2,8 +2,8 @@
 
 A record has a number and whole sections of a configuration file, and says from which window on it holds for the views
 that it changes. Nothing of it is ever deleted. Of several records with one number the first in the log counts, and so
-does the first verdict on that number: settings that were accepted hold from the place of that verdict on, settings that
-were refused never hold. So whoever reads the topic up to the same place goes by the same plan.
+does the first verdict on that number: accepted settings are in effect from that record on, refused settings never
+are. So every reader of the topic up to the same offset gets the same plan.
 
 A view's settings from one such window to the next are an edition of it. Where an edition has another definition (a
 change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
@@ -37,7 +37,7 @@ from stream_dp.windows.views import state_name
 SETTINGS = b"settings/"
 """Control records under such a key are settings. Each has a key of its own, so that compaction leaves the first."""
 VERDICTS = b"verdicts/"
-"""Control records under such a key are verdicts on settings. Each has a key of its own, too."""
+"""Prefix of the keys of verdicts on settings. Each verdict has a key of its own."""
 
 
 class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
@@ -51,7 +51,7 @@ class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
         fingerprints: of all its views, in hexadecimal: files that they name are not in the record.
         at_ms: when it was written.
         note: why, in the words of whoever wrote it.
-        accepted_ms: when the broker appended their acceptance; not part of the record (`SettingsHistory.accepted`).
+        accepted_ms: when the broker appended the acceptance; not part of the record (`SettingsHistory.accepted`).
     """
 
     number: int
@@ -68,7 +68,7 @@ def encode_posted(posted: Posted) -> bytes:
     """Return settings as the value of a control record.
 
     Raises:
-        ConfigError: they do not fit into one record, or hold a number that no record can.
+        ConfigError: they do not fit into one record, or contain a number that JSON cannot encode.
     """
     try:
         value = msgspec.json.encode(posted)
@@ -76,7 +76,7 @@ def encode_posted(posted: Posted) -> bytes:
         raise ConfigError(f"the settings cannot be written to the control topic: {error}") from None
     if len(value) > MESSAGE_BYTES:
         raise ConfigError(
-            f"the settings are {len(value)} bytes as a record, which may have {MESSAGE_BYTES}; put lists of keys "
+            f"the settings take {len(value)} bytes as a record; the limit is {MESSAGE_BYTES}. Put lists of keys "
             "into files or topics"
         )
     return value
@@ -93,13 +93,13 @@ def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:
 
 
 class Verdict(msgspec.Struct, tag_field="type", tag="verdict", frozen=True):
-    """Verdict of a worker on settings that were posted.
+    """Verdict of a worker on posted settings.
 
     Attributes:
-        number: of the settings.
-        at_ms: when it was given, in ms; of one that was read, when the broker appended it.
-        reason: why they are refused; empty: they are accepted.
-        latest_ms: an acceptance that the broker appends later than this is a refusal; None: it may be appended late.
+        number: number of the settings.
+        at_ms: when the worker gave the verdict, in ms; in a verdict that was read, when the broker appended it.
+        reason: why the settings are refused; empty if they are accepted.
+        latest_ms: an acceptance that the broker appends later than this counts as a refusal; None: no such limit.
     """
 
     number: int
@@ -113,7 +113,7 @@ class Verdict(msgspec.Struct, tag_field="type", tag="verdict", frozen=True):
         return not self.reason
 
 
-TOO_LATE = "they were accepted too late for the windows that they were to begin with; apply them again"
+TOO_LATE = "they were accepted too late for their first windows; apply them again"
 
 
 def encode_verdict(verdict: Verdict) -> bytes:
@@ -142,11 +142,11 @@ def decode_verdict(key: bytes | None, value: bytes | None, appended_ms: int) -> 
 
 @dataclass(frozen=True)
 class SettingsHistory:
-    """Settings of an application and the verdicts on them, as the control topic has them up to some place.
+    """Settings of an application and the verdicts on them, as the control topic has them up to some offset.
 
     Attributes:
-        posted: all settings, by number from 1 on.
-        verdicts: by number.
+        posted: all settings, in the order of their numbers, which begin with 1.
+        verdicts: the first verdict on each, by number.
     """
 
     posted: Sequence[Posted] = ()
@@ -154,10 +154,10 @@ class SettingsHistory:
 
     @classmethod
     def of(cls, records: Iterable[Posted | Verdict]) -> SettingsHistory:
-        """Return what records come to.
+        """Return the history that control records add up to.
 
         Args:
-            records: in the order of the log.
+            records: settings and verdicts, in the order of the log.
         """
         posted: dict[int, Posted] = {}
         verdicts: dict[int, Verdict] = {}
@@ -170,7 +170,7 @@ class SettingsHistory:
 
     @property
     def accepted(self) -> list[Posted]:
-        """The settings that hold, oldest first."""
+        """The accepted settings, oldest first; the last ones are in effect."""
         verdicts = [(one, self.verdicts.get(one.number)) for one in self.posted]
         return [
             replace_fields(one, accepted_ms=verdict.at_ms)
@@ -185,18 +185,18 @@ class SettingsHistory:
 
     @property
     def next_number(self) -> int:
-        """The number of the settings that are posted next."""
+        """The number that the next posted settings get."""
         return len(self.posted) + 1
 
     def state(self, number: int) -> str:
-        """Return `accepted`, `refused` or `waiting`, for settings by their number."""
+        """Return the state of the settings with a number: `accepted`, `refused` or `waiting`."""
         verdict = self.verdicts.get(number)
         if verdict is None:
             return "waiting"
         return "accepted" if verdict.is_acceptance else "refused"
 
     def reason(self, number: int) -> str:
-        """Return the reason why settings are refused; empty if they are not."""
+        """Return why the settings with a number are refused; empty if they are not."""
         return self.verdicts[number].reason if number in self.verdicts else ""
 
 
@@ -226,13 +226,13 @@ def next_record(
     """The record that makes a plan hold.
 
     Args:
-        known: the settings so far, those that hold.
+        known: the accepted settings so far.
         plan: what is wanted; of a file, or made from the sections of a record.
         begins: by view that is new or changed, the start of the first window for which that holds, in ms.
         ends: by view that is removed, the start of the first window that is not made any more.
         at_ms: the wall clock.
         note: why.
-        number: of the record; None: it follows on the last known one.
+        number: number of the record; None: the one after the last known settings.
     """
     if number is None:
         number = known[-1].number + 1 if known else 1
@@ -293,7 +293,7 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
     """The plan that settings come to: every definition of every view, each with its editions.
 
     Args:
-        known: the settings that hold (`SettingsHistory.accepted`); without any the file's own plan holds.
+        known: the accepted settings (`SettingsHistory.accepted`); if there are none, the file's own plan is in effect.
         local: of a file of the application, which says what is peculiar to a machine: the broker, folders and files,
             when releases leave, how topics are made.
 
@@ -475,7 +475,7 @@ def editions(known: Sequence[Posted]) -> list[Held]:
     Of those that begin before a window the one that was decided last holds for it.
 
     Args:
-        known: the settings that hold.
+        known: the accepted settings.
     """
     views = dict.fromkeys(view for record in known for view in record.begins)
     return [held for view in views for held in _of(view, known)]

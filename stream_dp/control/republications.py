@@ -10,14 +10,14 @@ REPUBLISH = b"republish/"
 
 
 class Republication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to write a release topic again: the topic with an id."""
+    """An order to write a release topic again, naming the topic and its id."""
 
     topic: str
     topic_id: str
 
 
 def republish_key(topic: str) -> bytes:
-    """Return the key of the order for a topic; a later one takes its place."""
+    """Return the key of an order for a topic; a later order replaces an earlier one."""
     return REPUBLISH + topic.encode()
 
 
@@ -30,7 +30,7 @@ def read_republication(key: bytes | None, value: bytes | None) -> Republication 
     """Return the order that a record of the control topic or the orders topic gives.
 
     Returns:
-        The order; None if the record is about something else, or cannot be read.
+        The order; None if the record is not such an order.
     """
     if key is None or value is None or not key.startswith(REPUBLISH):
         return None

@@ -29,7 +29,7 @@ from stream_dp.records.statement import LedgerStatement
 from stream_dp.windows.durations import DAY_MS, format_duration, format_time
 
 LEAD_MS = 30_000
-"""Least lead over its clock at which new settings begin: a worker accepts them first, and not less than 10 s ahead."""
+"""Shortest time until new settings begin, by the view's clock: a worker must accept them at least 10 s ahead."""
 
 
 @dataclass(frozen=True)
@@ -504,8 +504,8 @@ def fixed_faults(before: Plan, after: Plan) -> Iterator[Fault]:
     """Yield the faults of changes that a started application can never make, whether workers run or not.
 
     Args:
-        before: what holds.
-        after: what is to hold.
+        before: the plan in effect.
+        after: the plan that replaces it.
     """
     if after.partitions != before.partitions:
         for source in {view.source.name: view.source for view in after.newest.values()}.values():

@@ -214,7 +214,7 @@ class Console:
         return _answer({"settings": found.posted.number, "posted": True, "already": False}, 202)
 
     def _posted(self, known: Sequence[Posted], consent: Consent) -> int | None:
-        """Return the number of the settings after those of a consent, if they are the very ones that it is to."""
+        """Return the number of the settings that followed those of a consent, if they are what it consented to."""
         at = next((at for at, one in enumerate(known) if one.number == consent.settings), None)
         if at is None or at + 1 == len(known):
             return None

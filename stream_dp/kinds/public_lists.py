@@ -245,7 +245,7 @@ def _written_keys(keys: Sequence[object]) -> list[str]:
         if isinstance(key, bool | int | Inexact):
             written = str(key).lower() if isinstance(key, bool) else getattr(key, "text", str(key))
             raise ValueError(
-                f'key {number} is {written}, and a key is text: quote it as it is in events, as "{written}"'
+                f'key {number} is {written}, but a key must be text: quote it as it is in events, "{written}"'
             )
         raise ValueError(f"key {number} is empty or not text; quote it")
     return [str(key) for key in keys]

@@ -8,9 +8,8 @@
 Neighbouring tables differ by everything that one user contributed (add or remove). One user moves at most
 `items_per_user` counts, each by at most 1: bound contributions before you count.
 
-* Numbers are exact: whole numbers (of NumPy as well), `Fraction`s, or text such as "0.5" and "1e-6". Floats are
-  refused.
-* Counts are a mapping, or a pandas Series whose index has the keys.
+* Numbers are exact: whole numbers (also NumPy's), `Fraction`s, or text such as "0.5" and "1e-6". Floats are refused.
+* Counts are a mapping, or a pandas Series with the keys in its index.
 * Noise is exact integer noise from the operating system's generator. In tests a `Budget` may have other `bits`.
 * A call that is given a `budget` reserves its worst case before it draws, and pays for what it returns. A call that the
   budget does not cover draws nothing.

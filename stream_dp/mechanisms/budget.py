@@ -19,10 +19,10 @@ Exact = SupportsIndex | str | Fraction
 
 
 class Counts(Protocol):
-    """Whole numbers by key: a mapping, or a pandas Series whose index has the keys."""
+    """Whole numbers by key: a mapping, or a pandas Series with the keys in its index."""
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        """Return keys with their counts."""
+        """Return the keys with their counts."""
 
 
 @dataclass
@@ -130,12 +130,12 @@ def number(name: str, value: Exact, *, zero: bool = False) -> Fraction:
 
 
 def _fraction(value: Any) -> Fraction:  # noqa: ANN401  a whole number or a fraction
-    """Return a fraction of Python's integers: those of NumPy overflow."""
+    """Return a number as a fraction of Python integers, because NumPy integers overflow."""
     return Fraction(int(value.numerator), int(value.denominator))
 
 
 def integer(value: object) -> int | None:
-    """Return a whole number, of NumPy as well, as Python's integer, which never overflows; None if it is not one."""
+    """Return a whole number, such as NumPy's, as a Python integer, which never overflows; None if it is not whole."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         return None
     return int(value)
@@ -150,11 +150,11 @@ def positive(name: str, value: SupportsIndex) -> int:
 
 
 def whole(counts: Counts, *, least: int | None = None) -> dict[str, int]:
-    """Return the counts in the order of their keys: the order in which a program met them decides nothing.
+    """Return the counts sorted by key, so that the order in which a program met the keys has no effect.
 
     Raises:
-        ParameterError: a count is not a whole number or too small, a key is neither text nor a whole number, or there
-            twice, as in an index of pandas.
+        ParameterError: a count is not a whole number or is too small; a key is neither text nor a whole number, or
+            occurs twice, as it may in a pandas index.
     """
     exact: dict[str, int] = {}
     for key, count in counts.items():
@@ -170,10 +170,10 @@ def whole(counts: Counts, *, least: int | None = None) -> dict[str, int]:
 
 
 def key_text(parameter: str, key: object) -> str:
-    """Return the text of a key, as a view counts it.
+    """Return a key as text, which is what a view counts.
 
     Raises:
-        ParameterError: it is neither text nor a whole number.
+        ParameterError: the key is neither text nor a whole number.
     """
     found = integer(key)
     if found is None and not isinstance(key, str):

@@ -20,13 +20,13 @@ from stream_dp.text_files import open_text, read_fault, without_mark
 
 Row = Mapping[str, Any]
 CHUNK_ROWS = 5000
-"""Rows that are read, checked and written together."""
+"""Number of rows that are read, checked and written together."""
 DELIMITERS = (",", ";", "\t", "|")
-"""Characters between the columns of a CSV, the usual one first."""
+"""Delimiters that a CSV may have, the most usual first."""
 
 
 class TableError(StreamDPError):
-    """A file of events cannot be read."""
+    """Raised when a file of events cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class BadRow:
     """A row that cannot be read.
 
     Attributes:
-        cause: what is wrong with it, and what to do.
+        cause: what is wrong with the row, and what to do.
     """
 
     cause: str
@@ -42,28 +42,28 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
-    """A file of events.
+    """Table of events in a file.
 
     Attributes:
-        columns: their names, None if every row has its own.
-        rows: reads the file.
+        columns: names of the columns; None if every row has its own.
+        rows: function that reads the file and yields its rows.
     """
 
     columns: Sequence[str] | None
     rows: Callable[[], Iterator[Row | BadRow]]
 
     def chunks(self) -> Iterator[list[tuple[int, Row | BadRow]]]:
-        """Yield the rows with their numbers, from 1 on, in chunks."""
+        """Yield the rows in chunks, each row with its number; the first is 1."""
         numbered = enumerate(self.rows(), start=1)
         while chunk := list(islice(numbered, CHUNK_ROWS)):
             yield chunk
 
 
 def open_table(file: Path) -> EventTable:
-    """Return the table in a file of events; the ending of its name gives the format.
+    """Open a file of events; the ending of its name decides the format.
 
     Raises:
-        ConfigError: the ending is none that is known, or what reads such files is not installed.
+        ConfigError: the ending is not supported, or the library for the format is not installed.
         TableError: the file cannot be read.
     """
     readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
@@ -75,7 +75,7 @@ def open_table(file: Path) -> EventTable:
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """Turn the errors of reading a file into a `TableError`."""
+    """Raise a `TableError` in place of any error from reading a file."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def _csv(file: Path) -> EventTable:
 
 
 def _find_delimiter(file: Path) -> str:
-    """Return the delimiter that makes the most columns of the heading; of several, the most usual one."""
+    """Return the delimiter that splits the heading into the most columns; in a tie, the most usual one."""
 
     def columns(delimiter: str) -> int:
         try:
@@ -136,13 +136,13 @@ def _csv_lines(file: Path, delimiter: str) -> Iterator[list[str]]:
 
 
 def _csv_fault(error: csv.Error) -> str:
-    """Return what is wrong with a line of a CSV, and what to do."""
+    """Return what is wrong with a row of a CSV, and what to do."""
     words = str(error)
     if "unexpected end" in words:
         return "a quote is not closed"
     if "field limit" in words:
         return f"a cell is longer than {csv.field_size_limit():,} characters. A quote is probably not closed"
-    return f"{words}. Inside a quoted cell, write a quote twice"
+    return f"{words}. Inside a quoted cell, double each quote"
 
 
 def _json_lines(file: Path) -> EventTable:
@@ -157,7 +157,7 @@ def _json_lines(file: Path) -> EventTable:
 
 
 def json_row(line: bytes) -> Row | BadRow:
-    """Return the object in JSON text."""
+    """Return the row in a line of JSON."""
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.ValidationError:
@@ -186,9 +186,9 @@ def _parquet(file: Path) -> EventTable:
 
 
 def _without_nanoseconds(arrow: Any, batch: Any) -> Any:  # noqa: ANN401  an optional library
-    """Return a batch whose times are whole microseconds.
+    """Return a batch with times rounded to microseconds.
 
-    pyarrow 26 makes pandas timestamps of nanoseconds, and raises where pandas is not installed.
+    pyarrow 26 turns nanoseconds into pandas timestamps, and raises an error if pandas is not installed.
     """
     for place, field in enumerate(batch.schema):
         if arrow.types.is_timestamp(field.type) and field.type.unit == "ns":
@@ -198,7 +198,7 @@ def _without_nanoseconds(arrow: Any, batch: Any) -> Any:  # noqa: ANN401  an opt
 
 
 def _batch_rows(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of an optional library
-    """Return the rows of a batch; a cell that Python has no value for, as a time after the year 9999, is its text."""
+    """Return the rows of a batch; a cell that Python cannot represent, such as a time after the year 9999, as text."""
     try:
         return batch.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Rows of past events, checked and converted as the workers will read them."""
+"""Rows of past events, checked and converted to what workers read."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ NOT_WHOLE = "not_whole"
 ROW_REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "null_key": "the user is missing. Fill it in, or name another column with --user",
-        NOT_WHOLE: "the user, an item or the time is a number with a fraction, or above 2^53. Write whole numbers "
-        "or text",
+        NOT_WHOLE: "the user, an item or the time is a number with a fraction, or a float above 2^53. Write whole "
+        "numbers or text",
         "bad_key": f"the user is empty or longer than {MAX_KEY_BYTES:,} bytes",
         "missing_field": "a column that the source or a view reads is empty. Fill it in",
-        "wrong_type": "a cell has the wrong type. A user and an item are text or whole numbers; the time is as "
-        "--time-format says",
+        "wrong_type": "a cell has the wrong type. Users and items must be text or whole numbers, and the time in "
+        "the form of --time-format",
         "item_too_long": f"an item is longer than {MAX_ITEM_BYTES:,} bytes. Count a shorter column",
         "too_many_items": f"a list has more than {MOST_ITEMS:,} items. Write several rows",
         "malformed_json": "a text is not valid Unicode, or a number is too long. Correct it",
     }
 )
-"""Explanation and remedy of a row that is not an event, by reason; a `bad_row` has a cause of its own."""
+"""Explanation and remedy for invalid rows, by reason; each `bad_row` has its own (`BadRow.cause`)."""
 FIRST_ROWS = 5
 """Rows that are named for each reason."""
 FORMS: Sequence[TimeUnit] = ("iso", "s", "ms")
 LARGEST_EXACT = 1 << 53
-"""Floats above this do not hold every whole number."""
+"""Largest float up to which all whole numbers are exact."""
 _FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
@@ -102,15 +102,15 @@ class FileSurvey:
     """Survey of a table.
 
     Attributes:
-        spread: the times of the events, by row.
-        all_times: those of the events that are left out, too.
+        spread: times of the events, by row.
+        all_times: the same, including the events that are left out.
         rows: number of rows.
         events: number of events.
-        left_out: number of further events, which are outside the limits.
-        dropped: those of them that are left out because of outlying times, by kind.
+        left_out: number of other events, which are outside the limits.
+        dropped: the outlying events among them, by kind.
         refused: number of rows that are no events, by reason.
         first_rows: the first of these rows, by reason.
-        causes: what is wrong with the first of these rows, and what to do, by reason.
+        causes: what is wrong with the first invalid row, and what to do, by reason.
         other_forms: number of rows whose time seems to have another form, by that form.
         ordered: no event is earlier than the one before it.
         first_ms: the earliest time; None without events.
@@ -132,14 +132,14 @@ class FileSurvey:
     last_ms: int | None = None
 
     def refuse(self, number: int, reason: str, cause: str) -> None:
-        """Note a row that is not an event."""
+        """Count an invalid row."""
         self.refused[reason] += 1
         self.causes.setdefault(reason, cause)
         if len(self.first_rows[reason]) < FIRST_ROWS:
             self.first_rows[reason].append(number)
 
     def refusals(self) -> Iterator[str]:
-        """Yield for each reason how many rows are not events, the first of them, and what to do."""
+        """Yield a line for each reason: how many rows are invalid, the first of them, and what to do."""
         for reason, count in self.refused.most_common():
             rows = ", ".join(f"{row:,}" for row in self.first_rows[reason])
             more = ", ..." if count > len(self.first_rows[reason]) else ""
@@ -249,10 +249,10 @@ class Events:
         ]
 
     def _within_limits(self, decoded: Decoded) -> Decoded:
-        """Return events without those that are left out."""
+        """Return the events that are within the limits."""
         if self._from_ms is None and self._until_ms is None:
             return decoded
-        # Each column has times of its own, because a row with a list has several contributions or none.
+        # Each column has its own times, because a row with a list has several contributions or none.
         columns = [Column(*_selected(column, self._are_within(column.times))) for column in decoded.columns]
         events = (decoded.offsets, decoded.users, decoded.times)
         offsets, users, times = _selected(events, self._are_within(decoded.times))
@@ -283,7 +283,7 @@ class Events:
         return whole, decoded, sorted([*decoded.refused, *refused])
 
     def _event(self, row: Row) -> tuple[bytes | None, bytes]:
-        """Return key and value. A cell that fits no field is kept or left out; the decoder then refuses the row.
+        """Return the key and value of a record for a row; the decoder then refuses cells of a wrong type.
 
         Raises:
             RefusedError: a number has a fraction, or the user is neither text nor a whole number.
@@ -303,7 +303,7 @@ class Events:
         return None if key is None else key.encode(), msgspec.json.encode(value, enc_hook=str)
 
     def _time(self, cell: object) -> str | int | None:
-        """Return the time in the source's unit; None if it is no time of the years 1 to 9999 in UTC, for printing.
+        """Return a time in the source's unit; None unless it is in the years 1 to 9999 in UTC, which can be printed.
 
         An ISO text with an offset can be outside these years.
         """
@@ -319,7 +319,7 @@ class Events:
         return time_ms if self._source.time_unit == "ms" else time_ms // 1000
 
     def _form_of(self, cell: object, now_ms: int) -> str:
-        """Return the form in which a cell is a time of the last years; empty if there is none, or it is a time."""
+        """Return the form in which a cell is a plausible time; empty if there is none, or if it already is a time."""
         try:
             cell = _whole(cell)
         except RefusedError:
@@ -338,11 +338,11 @@ class Events:
         return next((form for form, divisor in finer if is_plausible(number // divisor, now_ms)), "")
 
     def _moment(self, cell: object, form: TimeUnit) -> datetime:
-        """Return the moment that a cell is about; without an offset from UTC it is in the zone of the source.
+        """Return the moment that a cell names; without an offset from UTC, it is in the zone of the source.
 
         Raises:
-            ValueError: it is no time of this form.
-            OverflowError: it is out of range.
+            ValueError: the cell is not a time in this form.
+            OverflowError: the time is out of range.
         """
         if isinstance(cell, str) and form == "iso":
             cell = datetime.fromisoformat(cell)
@@ -356,10 +356,10 @@ class Events:
 
 
 def _user(cell: object) -> str | None:
-    """Return the text of a user; None if there is none.
+    """Return the user in a cell as text; None if the cell is empty.
 
     Raises:
-        RefusedError: it is neither text nor a whole number.
+        RefusedError: the cell is neither text nor a whole number.
     """
     if cell is ABSENT or cell is None:
         return None
@@ -370,7 +370,7 @@ def _user(cell: object) -> str | None:
 
 
 def _whole(cell: Any) -> Any:  # noqa: ANN401  whatever is in a cell
-    """Return a cell whose numbers are whole: 7 for 7.0, which tables make of whole numbers with gaps.
+    """Return a cell with whole numbers as integers: 7 for 7.0, which tables write if a column has empty cells.
 
     Raises:
         RefusedError: a number has a fraction, or is a float so large that it may stand for several numbers.
@@ -387,7 +387,7 @@ def _whole(cell: Any) -> Any:  # noqa: ANN401  whatever is in a cell
 
 
 def _selected(lists: Sequence[list[Any]], kept: Sequence[bool]) -> list[list[Any]]:
-    """Return what is kept of parallel lists."""
+    """Return the kept elements of parallel lists."""
     return [list(compress(one, kept)) for one in lists]
 
 

@@ -39,7 +39,7 @@ class FeedOptions:
         append: write behind the records of the topic.
         from_row: the first row that is written.
         watermarks: write watermarks; None: if a view of the source needs them.
-        from_ms: leave out events before this time; None: write all.
+        from_ms: leave out events before this time; None: no such limit.
         until_ms: time of the last watermark; outlying events at this time or later are left out. None: just after the
             last plausible event.
         drop_outliers: leave out events with outlying times.
@@ -60,7 +60,7 @@ class FeedOptions:
 
     @property
     def limits(self) -> Limits:
-        """The events that are left out."""
+        """Limits on the times of the events that are written."""
         return Limits(self.from_ms, None if self.unchecked_data else self.until_ms, self.drop_outliers)
 
 
@@ -147,11 +147,11 @@ def last_watermark(
     """Check the rows before the first is written, because nothing removes a record from a topic.
 
     Args:
-        file: where the rows are.
-        survey: of the rows.
-        events: of the file.
-        views: the views that count them.
-        options: of the feed.
+        file: the file with the rows.
+        survey: survey of the rows.
+        events: events of the file.
+        views: the views that count the events.
+        options: options of the feed.
         now_ms: the clock of this machine.
         from_option: name of the option that sets the first time.
 
@@ -160,8 +160,8 @@ def last_watermark(
 
     Raises:
         OutlyingTimesError: rows have outlying times.
-        ConfigError: most times make no sense in the form in which they are read, no view counts any row, rows are no
-            events, no row is an event, or the last watermark is too early, or too late to be believed.
+        ConfigError: most times look like another form than the one in which they are read, no view counts any row, rows
+            are invalid, no row is left, or the last watermark is too early, or too late to be believed.
     """
     last_ms, columns = survey.last_ms, events.columns
     if (form := survey.other_form) and not options.unchecked_data:
@@ -185,11 +185,11 @@ def last_watermark(
     if options.until_ms is not None and (survey.events or survey.left_out):
         _check_until(options.until_ms, survey, events, options, now_ms)
     if last_ms is None:
-        outside = " that is not left out" if survey.left_out else ""
-        raise ConfigError(f"{file}: the file has no event{outside}")
+        reason = "all events are left out because of their times" if survey.left_out else "the file has no event"
+        raise ConfigError(f"{file}: {reason}")
     if options.until_ms is not None:
         return options.until_ms
-    # With --unchecked-data, a mistyped date would otherwise close all windows up to it.
+    # With --unchecked-data, a mistyped date must not become the last watermark: it would close all windows up to it.
     plausible = survey.spread.plausible
     if plausible is None:
         return last_ms + 1
@@ -200,7 +200,7 @@ def _check_until(until_ms: int, survey: FileSurvey, events: Events, options: Fee
     """Check the time of the last watermark.
 
     Raises:
-        ConfigError: there are later events that are not outlying, or workers would not believe it.
+        ConfigError: there are later events that are not outlying, or workers would not believe the watermark.
     """
     bulk = survey.all_times.bulk
     last_ms = bulk.last_ms if bulk is not None and not options.unchecked_data else survey.last_ms

@@ -63,10 +63,10 @@ class Guess:
         user: column of the user.
         item: column of what is counted.
         time: column of the time; empty where none looks like one.
-        times: by column that looks like a time, its form, and the earliest and the latest time in ms that is not
+        times: columns that look like times, each with its form, and the earliest and latest time in ms that is not
             outlying.
         local: columns with times that have no offset from UTC.
-        outlying: by such a column, its outlying times, if there are any.
+        outlying: the outlying times of each time column that has any.
     """
 
     columns: Sequence[str]
@@ -145,8 +145,8 @@ def guess(rows: Iterable[Row | BadRow], zone: str = DEFAULT_ZONE) -> Guess:
     if len(values) < 2:
         raise ConfigError(
             f"events need a user and an item, and there is {', '.join(map(repr, values)) or 'no row with a field'}. "
-            "A CSV has commas, semicolons, tabs or | between its columns and names them in its first line; JSON lines "
-            "have an object a line, with texts or numbers in it"
+            "A CSV separates its columns with commas, semicolons, tabs or | and names them in its first line; JSON "
+            "lines have one object per line, with text or numbers in it"
         )
     rules = read_zone(zone)
     forms = {name: form for name, some in values.items() if (form := _time_form(some, rules)) is not None}
@@ -203,15 +203,15 @@ def _is_local(value: object) -> bool:
         return True
     try:
         return not has_offset(str(value))
-    except ValueError:  # one of the few that are no times
+    except ValueError:  # one of the few values that are not times
         return False
 
 
 def _iso_ms(value: object, zone: tzinfo) -> int:
-    """Return the time of a text, or of a cell that is a time.
+    """Return the time in ms of a text or a cell.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the value is not a time.
     """
     if isinstance(value, date):
         return text_ms(value.isoformat(), zone)
@@ -227,11 +227,11 @@ _READ: Mapping[TimeUnit, Callable[[Any, tzinfo], int]] = {
 }
 _PLAUSIBLE_MS = range(PLAUSIBLE_FROM_MS, parse_time("2100-01-01T00:00:00Z"))
 _MOST_PERCENT = 90
-"""Of the values of a column have to be times in one form; the others are mistakes."""
+"""Share of a column's values that must be times in one form; the others count as mistakes."""
 
 
 def _moment_ms(value: object, form: TimeUnit, zone: tzinfo) -> int | None:
-    """Return a value as a time in ms; None if it is no time in this form."""
+    """Return a value as a time in ms; None if it is not a time in this form."""
     if isinstance(value, bool | float):
         return None
     try:
@@ -241,7 +241,7 @@ def _moment_ms(value: object, form: TimeUnit, zone: tzinfo) -> int | None:
 
 
 def _time_form(values: Sequence[Any], zone: tzinfo) -> TimeUnit | None:
-    """Return the form in which nearly all values are times of our days; None if there is none."""
+    """Return the form in which nearly all values are plausible times; None if there is none."""
     for form in FORMS:
         moments = [_moment_ms(value, form, zone) for value in values]
         times = sum(moment is not None and moment in _PLAUSIBLE_MS for moment in moments)
@@ -251,7 +251,7 @@ def _time_form(values: Sequence[Any], zone: tzinfo) -> TimeUnit | None:
 
 
 def _first_and_last(values: Iterable[Any], form: TimeUnit, zone: tzinfo) -> tuple[int, int]:
-    """Return the earliest and the latest of the plausible times in a form; there is one."""
+    """Return the earliest and the latest plausible time in a form; at least one value must have one."""
     moments = [_moment_ms(value, form, zone) for value in values]
     times = [moment for moment in moments if moment is not None and moment in _PLAUSIBLE_MS]
     return min(times), max(times)
@@ -262,12 +262,12 @@ def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zo
 
     Args:
         found: the guess from some of the rows.
-        rows: all of them, read once.
+        rows: all rows, read once.
         now_ms: the clock of this machine.
         zone: time zone of times without an offset from UTC.
     """
     rules = read_zone(zone)
-    plausible = PlausibleTimes.of([], [DAY_MS])  # what `max_ahead` is by default, or less
+    plausible = PlausibleTimes.of([], [DAY_MS])  # at most the default of `max_ahead`
     spreads = {name: TimeSpread[int](plausible, now_ms, MIN_GAP_MS) for name in found.times}
     for number, row in enumerate(rows, start=1):
         if isinstance(row, BadRow):

@@ -1,4 +1,4 @@
-"""Outlying times in a file of events: leave them out, or refuse to go on until somebody has decided."""
+"""Outlying times in a file of events: leave them out, or raise an error until the user has decided."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stream_dp.windows.outlying_times import NAMED_PLACES, Outlying, Span, TimeS
 
 
 class OutlyingTimesError(ConfigError):
-    """Some rows have outlying times, and no option says what to do with them."""
+    """Raised when rows have outlying times and no option says what to do with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Events that are left out, by their times.
+    """Limits on the times of events; events outside are left out.
 
     Attributes:
-        from_ms: events before it are left out; None: none are.
-        until_ms: events at this time or later are left out; None: none are.
-        drop_outliers: leave out those with outlying times.
+        from_ms: leave out events before this time; None: no such limit.
+        until_ms: leave out events at this time or later; None: no such limit.
+        drop_outliers: leave out events with outlying times.
     """
 
     from_ms: int | None = None
@@ -35,15 +35,15 @@ class Limits:
 def survey_limited(
     events: Events, limits: Limits, now_ms: int, take: Callable[[Decoded], None] | None = None
 ) -> FileSurvey:
-    """Leave events out, and return the survey of the others.
+    """Leave out events outside the limits, and return the survey of the others.
 
-    Outlying events are found in a pass of their own, so that the survey is true of the others.
+    A separate first pass finds the outlying events, so that the survey describes only the events that are kept.
 
     Args:
-        events: of a file.
-        limits: what is left out.
+        events: events of a file.
+        limits: decides which events are left out.
         now_ms: the clock of this machine.
-        take: called with the events of each chunk that are not left out.
+        take: called with the kept events of each chunk.
     """
     events.limit(limits.from_ms, limits.until_ms)
     dropped: Sequence[Outlying[int]] = ()
@@ -61,13 +61,13 @@ def check_outliers(file: Path, spread: TimeSpread[int], from_option: str) -> Non
     """Make sure that no row has an outlying time.
 
     Args:
-        file: where the rows are.
-        spread: of their times.
+        file: the file with the rows.
+        spread: the times of the rows.
         from_option: name of the option that sets the first time.
 
     Raises:
-        OutlyingTimesError: some rows have, and others do not.
-        ConfigError: all rows have.
+        OutlyingTimesError: some times are outlying.
+        ConfigError: no time is plausible.
     """
     outlying = spread.outlying()
     if not outlying:
@@ -78,16 +78,16 @@ def check_outliers(file: Path, spread: TimeSpread[int], from_option: str) -> Non
         message = f"no time is plausible: {said}. Nothing was written. Correct --time or --time-format"
         raise ConfigError(f"{message}, or add --unchecked-data", str(file))
     limits = _limit_options(bulk, outlying, from_option)
-    others = f"which are from {moment(bulk.first_ms)} to {moment(bulk.last_ms)}"
+    others = f"The other times are from {moment(bulk.first_ms)} to {moment(bulk.last_ms)}"
     raise OutlyingTimesError(
-        f"some times are far from the others, {others}: {said}. "
-        f"Nothing was written. To leave them out, add --drop-outliers or {limits}. To keep them, add --unchecked-data",
+        f"some times are outlying: {said}. {others}. Nothing was written. "
+        f"To leave these rows out, add --drop-outliers or {limits}. To keep them, add --unchecked-data",
         str(file),
     )
 
 
 def _limit_options(bulk: Span[int], outlying: Sequence[Outlying[int]], from_option: str) -> str:
-    """Return the options that set limits around the bulk; dates, so that whole days stay."""
+    """Return the options that set limits around the bulk, as dates, so that only whole days are left out."""
     limits: list[str] = []
     if any(one.span.first_ms < bulk.first_ms for one in outlying):
         limits.append(f"{from_option} {moment(bulk.first_ms - bulk.first_ms % DAY_MS)}")
@@ -102,7 +102,7 @@ def _limit_options(bulk: Span[int], outlying: Sequence[Outlying[int]], from_opti
 
 
 def describe(outlying: Outlying[int]) -> str:
-    """Return how many rows are outlying, why, and the first of them with their times."""
+    """Return how many rows are outlying and why, and the first of them with their times."""
     span = outlying.span
     named = ", ".join(f"row {row:,} ({_time_words(time_ms)})" for row, time_ms in span.places[:NAMED_PLACES])
     more = ", ..." if span.events > len(span.places) else ""
@@ -111,7 +111,7 @@ def describe(outlying: Outlying[int]) -> str:
 
 
 def _time_words(time_ms: int) -> str:
-    """Return a time as text; of a number in a wrong unit, only that it is far away."""
+    """Return a time as text; if no calendar has it, only the direction."""
     try:
         return moment(time_ms)
     except ValueError:

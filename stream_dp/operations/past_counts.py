@@ -19,7 +19,7 @@ _OFF_LIST = 1 << 62
 MOST_CONTRIBUTIONS = 50_000_000
 """Of one window length; an event of windows that overlap counts in each."""
 MOST_WINDOWS = 1_000_000
-"""Of one window length. Empty windows are part of the figures, and each takes memory."""
+"""Most windows of one length. Empty windows are part of the figures, and each takes memory."""
 
 
 class EventColumns:
@@ -150,13 +150,13 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
         first_ms = shape.start_of(int(times.min())) if len(times) else 0
     open_ms = shape.first_open(until_ms - view.window.grace_ms)
     last_ms = int(times.max()) if len(times) else 0
-    # A window that is not over matters only to the bound on a user's windows, so only in the period of one that is.
+    # An unfinished window matters only for the bound on a user's windows, so only if its period has a finished one.
     period_end_ms = view.ledger.periods.end(view.ledger.periods.start_of(open_ms))
     end_ms = max(open_ms, min(last_ms + 1, period_end_ms))
     if (windows := shape.begun(first_ms, end_ms)) > MOST_WINDOWS:
         raise ConfigError(
-            f"there are {windows:,} windows up to {format_time(end_ms)}, and at most {MOST_WINDOWS:,} are computed; "
-            "give a shorter part of the history (--from, --until), or longer windows",
+            f"there are {windows:,} windows up to {format_time(end_ms)}; the limit is {MOST_WINDOWS:,}. "
+            "Choose a shorter part of the history (--from, --until), or longer windows",
             f"views.{view.name}.window.size",
         )
     found, closes = [], list[int]()

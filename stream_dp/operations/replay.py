@@ -101,7 +101,7 @@ async def replay(
         plan: of the file.
         history: of one of its sources.
         noise: the source of the noise.
-        progress: called with the number of windows that are released so far, of `windows_to_release`.
+        progress: called with the number of windows released so far; the total is `windows_to_release`.
 
     Returns:
         An entry for each view and audience.
@@ -135,7 +135,7 @@ async def replay(
 
 
 def windows_to_release(history: PastEvents) -> int:
-    """Return the number of windows of all views that are over at the end of a history, with or without events."""
+    """Return the number of windows of all views that close by the end of a history, including empty ones."""
     found = 0
     for view in history.views:
         open_ms = view.windows.shape.first_open(history.until_ms - view.window.grace_ms)
@@ -200,7 +200,7 @@ def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
 
 
 def _steps(history: PastEvents) -> Iterator[tuple[int, Sequence[Message]]]:
-    """Yield the events step by step: the time that the clock then shows, and their records and watermarks."""
+    """Yield the history in steps: the time to set the clock to, and the records and watermarks to publish then."""
     watermarks = Watermarks(history.source, history.views, history.until_ms, ordered=history.survey.ordered)
     shortest_ms = (history.until_ms - history.first_ms) // STEPS
     shapes = [view.window.shape for view in history.views]
@@ -228,8 +228,8 @@ async def _released(worker: Worker, now_ms: int, progress: Callable[[int], None]
 
     Args:
         worker: the worker.
-        now_ms: the time.
-        progress: called with the number of windows that are released so far.
+        now_ms: the time that its clock shows.
+        progress: called with the number of windows released so far.
 
     Raises:
         StateError: the worker crashed, or nothing was released for too long.
@@ -252,7 +252,7 @@ async def _released(worker: Worker, now_ms: int, progress: Callable[[int], None]
 
 
 def _windows_before(view: ViewPlan, next_ms: int | None) -> int:
-    """Return the number of windows of a view that come before the next one to be released."""
+    """Return the number of windows of a view before the next one to be released."""
     return 0 if next_ms is None else view.windows.begun(view.begins_ms, next_ms)
 
 

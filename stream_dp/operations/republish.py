@@ -1,4 +1,4 @@
-"""Write a release topic that was deleted again, from the records that the workers keep."""
+"""Write a deleted release topic again, from the records that the workers keep."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from stream_dp.windows.effects import Message
 
 
 class Republished(NamedTuple):
-    """A release topic that workers are asked to write again."""
+    """A release topic that the workers were asked to write again."""
 
     topic: str
     topic_id: str
 
 
 async def republish(plan: Plan, client: Client, keys: KeyRing, view: str, audience: str) -> Republished:
-    """Make a release topic if it is missing, claim it, and ask the workers to write to it what it had.
+    """Create a release topic if it is missing, claim it, and ask the workers to write its records again.
 
-    Safe to run again: a topic that is whole stays as it is.
+    Safe to run again: a complete topic stays as it is.
 
     Args:
         plan: the plan in effect.

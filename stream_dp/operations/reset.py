@@ -63,16 +63,16 @@ async def reset(plan: Plan, client: Client, keys: KeyRing, found: Holdings) -> N
 
 
 async def former_topics(plan: Plan, client: Client, keys: KeyRing, view: str) -> list[str]:
-    """Return the release topics of a view that nobody is to read any more, as far as they exist.
+    """Return the existing release topics of a view that no longer have an audience.
 
     Args:
         plan: the plan in effect.
         client: a client of its broker.
         keys: the secrets of the application.
-        view: the view; it was removed, or audiences of it were.
+        view: name of the view, which was removed or lost audiences.
 
     Raises:
-        ConfigError: there was no such view, or the topics are claimed with another key file.
+        ConfigError: there never was such a view, or the topics are claimed with another key file.
     """
     topics = Topics.of(plan)
     named("view", view, {one.view: one for one in plan.views.values()}, "--view")

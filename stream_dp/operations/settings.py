@@ -165,11 +165,11 @@ def _started(history: SettingsHistory, plan: Plan) -> SettingsHistory:
 
 
 def plannable(history: SettingsHistory, local: Plan) -> list[Posted]:
-    """Return the settings that hold, and those after them that wait for a worker and would be accepted.
+    """Return the accepted settings, followed by the waiting ones that would be accepted.
 
     Args:
-        history: of the application.
-        local: the plan of a file of it.
+        history: history of the application's settings.
+        local: the plan of a file of the application.
     """
     known = history.accepted
     for posted in history.waiting:
@@ -368,7 +368,7 @@ class Prepared:
 
     Attributes:
         before: the plan in effect, as that of a file.
-        number: of the settings in effect.
+        number: number of the settings in effect.
         after: the wanted plan, as that of a file.
         proposal: what changes, from when on, at what price.
         posted: the record that makes the change.
@@ -489,7 +489,7 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
 
 
 async def post_change(change: Draft) -> None:
-    """Post a change. When a worker has accepted it, it is in effect from the windows on that it names.
+    """Post a change. Once a worker accepts it, it is in effect from the windows that it names.
 
     Args:
         change: from `draft`.
@@ -503,10 +503,10 @@ async def post_change(change: Draft) -> None:
 
 
 async def _check_topics(plan: Plan, client: Client) -> None:
-    """Check the topics of sources and public lists, as far as this account may see them.
+    """Check the topics of sources and public lists that this account may see.
 
     Raises:
-        ConfigError: one is missing, has another number of partitions, or holds no list that can be used.
+        ConfigError: a topic is missing, has another number of partitions, or holds no usable list.
     """
     faults: list[Fault] = []
     with suppress(AccessError):
@@ -644,7 +644,7 @@ class Rollout:
 
 
 async def rollout(change: Draft, client: Client) -> AsyncIterator[Rollout]:
-    """Follow the rollout of a posted change for at most a minute; of one that is refused, until then.
+    """Follow the rollout of a posted change until it ends or is refused, for at most a minute.
 
     Args:
         change: the change.

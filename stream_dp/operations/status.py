@@ -52,7 +52,7 @@ class Reports:
         stopped: instances that have reported that they stop.
         group: the consumer group of the workers.
         statements: of the newest charged period of each ledger.
-        settings: all settings, and the verdicts on them.
+        settings: all posted settings and the verdicts on them.
     """
 
     now_ms: int
@@ -139,8 +139,8 @@ class SlowPartition:
         source: name of the source.
         partition: the partition.
         clock_ms: the time that its watermarks have reached.
-        fastest_ms: the time that those of another partition have reached.
-        windows: number of windows that would be closed if this partition was as far.
+        fastest_ms: the time that the watermarks of the fastest partition have reached.
+        windows: number of windows that would close if this partition caught up.
         idle_ms: `window.idle` of the view.
     """
 
@@ -165,7 +165,7 @@ class ViewSummary:
         released_to_ms: windows before this time are released or refused; None if that is unknown.
         next_due_ms: when the next release is due; None if watermarks decide, or it is unknown.
         waiting_windows: number of windows that are closed in every partition, and neither released nor refused.
-        held_up_by: partition that holds up its windows; None if there is none.
+        held_up_by: the partition whose watermarks hold up its windows; None if there is none.
     """
 
     edition: int | None
@@ -361,7 +361,7 @@ def _of_workers(reports: Reports, unowned: Sequence[int]) -> Iterator[Problem]:
 
 
 def _of_transactions(reports: Reports) -> Iterator[Problem]:
-    """Transactions that block what workers read; several workers may report one."""
+    """Yield the open transactions that block workers; several workers may report the same one."""
     open_ms: dict[tuple[str, int, int], int] = {}
     for worker in reports.running:
         for one in worker.open_transactions:
@@ -370,8 +370,8 @@ def _of_transactions(reports: Reports) -> Iterator[Problem]:
     for (topic, partition, offset), age_ms in sorted(open_ms.items()):
         words = (
             f"A transaction has been open for {_ago(age_ms)} in topic {topic}, partition {partition}, since offset "
-            f"{offset}. Later records are not read, and windows wait, until it ends. Let its producer commit or abort "
-            "it; if the producer is gone, `kafka-transactions.sh find-hanging` and `abort` end it."
+            f"{offset}. Until it ends, later records are not read and windows wait. Let its producer commit or abort "
+            "it. If the producer is gone, use `kafka-transactions.sh find-hanging` and `abort`."
         )
         yield Problem("open_transaction", topic, words)
 
@@ -410,7 +410,7 @@ def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
 
 
 def _of_settings(reports: Reports) -> Iterator[Problem]:
-    """Settings that wait for a worker for long, and the newest ones if they are refused."""
+    """Yield the settings that have waited long for a worker, and the newest ones if they are refused."""
     history = reports.settings
     for one in history.waiting:
         if one.at_ms < reports.now_ms - LEARNT_MS:
@@ -420,8 +420,8 @@ def _of_settings(reports: Reports) -> Iterator[Problem]:
             )
     newest = history.posted[-1] if history.posted else None
     if newest is not None and history.state(newest.number) == "refused":
-        words = f"Settings {newest.number} are refused and never in effect: {history.reason(newest.number)}."
-        yield Problem("settings_refused", "", f"{words} Apply a file that is right, or the one in effect.")
+        words = f"Settings {newest.number} were refused and never take effect: {history.reason(newest.number)}."
+        yield Problem("settings_refused", "", f"{words} Apply a corrected file, or the file in effect.")
 
 
 def _lost_records(plan: Plan, reports: Reports) -> Iterator[Problem]:
@@ -463,8 +463,8 @@ def _of_watermarks(views: Mapping[str, ViewSummary]) -> Iterator[Problem]:
             windows = "1 window waits" if slow.windows == 1 else f"{slow.windows:,} windows wait"
             words = (
                 f"View {name} waits for watermarks in partition {slow.partition} of source {slow.source}: they have "
-                f"reached {moment(slow.clock_ms)}, those of another partition {moment(slow.fastest_ms)}. {windows}. "
-                "Write watermarks to every partition. After "
+                f"reached {moment(slow.clock_ms)}, but another partition has reached {moment(slow.fastest_ms)}. "
+                f"{windows}. Write watermarks to every partition. After "
                 f"{format_duration(slow.idle_ms)} (window.idle) without one, the time of a partition advances as fast "
                 "as the wall clock."
             )
@@ -511,7 +511,7 @@ def _view(name: str, definitions: Sequence[ViewPlan], plan: Plan, reports: Repor
 def _slow_partition(
     view: ViewPlan, counted: Mapping[int, ViewStatus], parts: Mapping[int, PartitionStatus]
 ) -> SlowPartition | None:
-    """Return the partition whose watermarks hold up windows, though all its records are counted.
+    """Return the partition whose watermarks hold up windows although all its records are counted.
 
     Args:
         view: a view with `clock: event`.
@@ -606,7 +606,7 @@ def settings_to_come(definitions: Definitions, known: Sequence[Posted], clocks: 
 
     Args:
         definitions: of every view.
-        known: the settings that hold.
+        known: the accepted settings.
         clocks: by view, as far as that is known.
     """
     for held in editions(known):

@@ -503,12 +503,12 @@ class PartitionStatus(_Part):
 
 
 class TransactionStatus(_Part):
-    """A transaction that has been open for long: a worker reads no record after its first one."""
+    """A transaction that has been open for more than 30 s: a worker reads no record after its first one."""
 
     topic: str = Field(description="Topic.")
     partition: int = Field(description="Partition.")
     offset: int = Field(description="Offset of the first record.")
-    open_ms: int = Field(description="For how long the worker has seen it open.")
+    open_ms: int = Field(description="How long the worker has seen it open, in ms.")
 
 
 class WorkerStatus(_Part):
@@ -522,13 +522,13 @@ class WorkerStatus(_Part):
     settings: int = Field(description="Number of the settings in effect there; 0 if there are none yet.")
     waiting_for: str = Field(description="Reason why it is not ready; empty if it is ready.")
     topic_problems: Sequence[str] = Field(
-        default_factory=list, description="Problems of topics and rights that an operator has to solve, in words."
+        default_factory=list, description="Problems with topics and rights that an operator must solve, in words."
     )
     clock_ahead_ms: int = Field(
         0, description="Lead of its clock over the broker's (below 0: lag), if that is too large; else 0."
     )
     open_transactions: Sequence[TransactionStatus] = Field(
-        default_factory=list, description="Transactions open for more than 30 s that block what it reads."
+        default_factory=list, description="Transactions that have been open for more than 30 s and block what it reads."
     )
     partitions: Mapping[int, PartitionStatus] = Field(description="Partitions that it owns, by number.")
 

@@ -48,7 +48,7 @@ class AnnouncedRow(msgspec.Struct, array_like=True, frozen=True):
     over_ms: int | None = None
     """Start of the first window that it is not about; None: it is about all that are still to come."""
     left_ms: int = 0
-    """The slot at which it left, if it was published."""
+    """The slot at which it was published; None if it was not."""
 
     @property
     def message(self) -> Message:
@@ -148,7 +148,7 @@ def unsent(view: str, rows: Rows) -> dict[bytes, AnnouncedRow]:
 
 
 def published_announcements(view: str, rows: Rows) -> list[tuple[int, Message]]:
-    """Return the records of a definition that were published and not taken back, each with its slot."""
+    """Return the published records of a definition that were not taken back, each with its slot."""
     return [(row.left_ms, row.message) for row in _stored(view, rows).values() if row.sent and row.value is not None]
 
 
@@ -162,10 +162,10 @@ def _stands_before(view: str, over_ms: int | None, rows: Rows) -> bool:
 
 
 def settled_announcements(published: Mapping[bytes, tuple[AnnouncedRow, int]], rows: Rows) -> Iterator[Change]:
-    """Yield the rows to store after records were published; one that was changed meanwhile stays as it is.
+    """Yield the rows to store after records were published; rows that changed in the meantime stay as they are.
 
     Args:
-        published: by row, its record and the slot at which that left.
+        published: the published record of each row, with its slot.
         rows: the partition's table.
     """
     for key, (row, left_ms) in published.items():

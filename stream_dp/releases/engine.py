@@ -113,7 +113,7 @@ class ReleaseEngine:
 
     @property
     def over(self) -> list[ViewPlan]:
-        """The views that were removed and of which the retention of every window is over."""
+        """The removed views whose windows have all passed their retention."""
         removed = [view for view in self.views if view.is_removed]
         unfinished = {view.view for view in removed if not self._retention.is_finished(view)}
         return [view for view in removed if view.view not in unfinished]
@@ -142,8 +142,8 @@ class ReleaseEngine:
             accept_loss: go on where windows were published that are not stored: charge them at worst, never release
                 them again. All that was published is needed then.
             now_ms: the wall time, from which the slot of windows follows that audiences came later than.
-            disclosed_ms: by view and audience, when the settings were accepted that last changed what it may see: what
-                they took from it is void from then on.
+            disclosed_ms: when the settings that last changed what an audience may see were accepted, by view and
+                audience. Records that they withhold are void from then on.
 
         Raises:
             ConfigError: a view was changed in a way that the stored releases do not fit; or the key of a retained

@@ -9,9 +9,8 @@ such a window would have been over (`PartitionState.aged`). Then, oldest first,
 2. behind what still waits in its outbox the tombstones leave, at a slot like all that readers see, later than that of
    the newest window, and when a later window has left (`releases.outboxes`): one that waited may have been taken back;
 3. when they have left, its table and its published records are deleted and its secret taken out of the row, all vanish
-   from the files, and only then the row is deleted (`finished`). That waits for the next beat of the worker, a
-   sixteenth of `erase_within` later at most, and is done of all windows that have come so far: their files are
-   rewritten once for all of them.
+   from the files, and only then the row is deleted (`finished`). This happens at the worker's next beat, which
+   is at most a sixteenth of `erase_within` later, for all windows that are due by then: their files are rewritten once.
 
 What a crash leaves behind, at each cut. Before the mark, tombstones without a departure, which `pieces.leftovers`
 finds. Between mark and end, a row whose last departure stands in its outbox: `ReleaseEngine.load` lets it leave again,
@@ -80,7 +79,7 @@ class Retention:
         return self.oldest[view.name] < self._horizon(view)
 
     def is_finished(self, view: ViewPlan) -> bool:
-        """Return True if the retention of every window of a view that was taken out is over, the newest included."""
+        """Return True if every window of a removed view has passed its retention, the newest included."""
         mark = self._state.marks[view.name]
         return self._state.is_over(view) and mark.kept_ms >= mark.next_ms
 

@@ -56,14 +56,14 @@ class Outboxes:
     """
 
     def __init__(self, accounts: str = "") -> None:
-        """Set up the outboxes; nothing waits.
+        """Set up empty outboxes.
 
         Args:
-            accounts: the topic of the accounts, whose entries are not kept when they have left.
+            accounts: the topic of the accounts; its published entries are not kept.
         """
         self._accounts = accounts
         self._left_ms: dict[tuple[str, int], int] = {}
-        """By view and window: the slot at which it left, as long as it stands in `_published`."""
+        """The slot at which a window was published, by view and window, while it is in `_published`."""
         self._waiting: list[tuple[int, int, str]] = []
         """A heap of (slot, start of the window, definition): those of former definitions of a view begin earlier."""
         self._published: dict[tuple[str, int], int] = {}
@@ -71,7 +71,7 @@ class Outboxes:
         self._expired: dict[tuple[str, int], int] = {}
         """The same of windows that expire: nothing more leaves of them, and they wait for `erase`."""
         self._announced: dict[bytes, tuple[AnnouncedRow, int]] = {}
-        """By row: the record of a view that was published and is not settled, and the slot at which it left."""
+        """Published records of views that are not settled yet, with their slots, by row."""
         self._late: set[tuple[str, int]] = set()
         """Those of them that left at a later slot than their own."""
         self._held: list[tuple[int, int, str]] = []
@@ -90,7 +90,7 @@ class Outboxes:
         """The earliest slot that something waits for, None if nothing waits."""
         return self._waiting[0][0] if self._waiting else None
 
-    def publish(self, slot_ms: int, rows: Rows, lacking: Collection[str] = ()) -> Step:
+    def publish(self, slot_ms: int, rows: Rows, absent: Collection[str] = ()) -> Step:
         """Publish what was to leave at a slot or before it, in the order of slots, the windows of a view in theirs.
 
         What is added later leaves later, though the step may not have begun.
@@ -98,22 +98,22 @@ class Outboxes:
         Args:
             slot_ms: the slot that has come.
             rows: the partition's table.
-            lacking: topics that are not there. Records that leave together wait if one of them is for such a topic.
+            absent: topics that do not exist. Records that leave together wait if one of them is for such a topic.
         """
         due: dict[tuple[str, int], None] = {}
         while self._waiting and self._waiting[0][0] <= slot_ms:
             _, start_ms, view = heappop(self._waiting)
             due.setdefault((view, start_ms))
-        return self._published_at(slot_ms, list(due), rows, lacking)
+        return self._published_at(slot_ms, list(due), rows, absent)
 
     def _published_at(
-        self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows, lacking: Collection[str]
+        self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows, absent: Collection[str]
     ) -> Step:
         announced = {key: row for key, (row, _) in self._announced.items()}
         fresh: dict[bytes, AnnouncedRow] = {}
         for view in [view for view, start in windows if start == ANNOUNCEMENT_MS]:
             found = {key: row for key, row in unsent(view, rows).items() if announced.get(key) != row}
-            fresh |= {key: row for key, row in found.items() if row.message.topic not in lacking}
+            fresh |= {key: row for key, row in found.items() if row.message.topic not in absent}
             if not found.keys() <= fresh.keys():
                 heappush(self._waiting, (slot_ms, ANNOUNCEMENT_MS, view))
         if fresh:
@@ -128,7 +128,7 @@ class Outboxes:
             departure = self._leaving(view, start, slot_ms, rows)
             if departure is None:
                 continue
-            if lacking and any(one.topic in lacking for one in waiting_records(view, start, departure, rows)):
+            if absent and any(one.topic in absent for one in waiting_records(view, start, departure, rows)):
                 heappush(self._waiting, (departure.slot_ms, start, view))
                 continue
             for message in waiting_records(view, start, departure, rows):
@@ -193,7 +193,7 @@ class Outboxes:
         return bool(self._expired)
 
     def settle(self, rows: Rows) -> Step:
-        """Take out of their outboxes what was published, of `SETTLED_AT_ONCE` windows at most, and keep its records.
+        """Take published records out of their outboxes and keep them, for at most `SETTLED_AT_ONCE` windows.
 
         A window that expires waits for `erase` behind its last departure.
         """
@@ -288,8 +288,8 @@ def revoked(
 ) -> list[Change]:
     """Return the rows that void a window's waiting records that may not be published, the window's row last.
 
-    Only records whose slot is at or after the lowering are voided. Those with an earlier slot leave, however late: if
-    they were voided, how fast a worker publishes would decide which revisions their audience has.
+    Only records whose slot is at or after the lowering are voided. Records with an earlier slot are published, however
+    late: otherwise the revisions of an audience would depend on how fast a worker publishes.
 
     Args:
         state: the partition's: the clearances say what an audience may be shown by now.
@@ -297,8 +297,8 @@ def revoked(
         view: the view.
         start: start of the window.
         row: its row; it is changed.
-        lowered_ms: by audience that may have been given less, when that was: when it was given, or the time that it
-            waited for. Nothing is void of the other audiences.
+        lowered_ms: time from which an audience may see less, by audience: when this was decided, or the later time that
+            it names. Records of other audiences are not voided.
     """
     waiting: dict[str, dict[int, list[tuple[bytes, RecordRow]]]] = {}
     for departure in row.outbox:

@@ -72,17 +72,17 @@ class RecordRow(msgspec.Struct, array_like=True):
 
 
 class PublishedRecord(msgspec.Struct, array_like=True):
-    """A record as its topic has it: what left last under its key. It is deleted when its window expires."""
+    """The newest published record of a key in its topic. It is deleted when its window expires."""
 
     topic: str
     key: bytes
     value: bytes
     slot_ms: int
-    """When it left."""
+    """The slot at which it was published."""
 
     @property
     def message(self) -> Message:
-        """The record as it is published."""
+        """The record in the form in which it is published."""
         return Message(self.topic, self.key, self.value)
 
 
@@ -199,12 +199,12 @@ def forgotten_records(view: str, start: int, departure: Departure) -> list[Chang
 def published_records(
     view: str, start: int, departure: Departure, slot_ms: int, unkept: str, rows: Rows
 ) -> list[Change]:
-    """Return the rows of what topics have after a departure was published at a slot.
+    """Return the changes that keep the records of a departure after it was published at a slot.
 
     Args:
         view: the view.
         start: start of the window.
-        departure: of its outbox.
+        departure: the departure from the window's outbox.
         slot_ms: the slot.
         unkept: a topic whose records are not kept.
         rows: the partition's table.
@@ -259,7 +259,7 @@ def forgotten_window(view: str, start: int, rows: Rows) -> list[Change]:
 
 
 def forgotten_publication(view: str, start: int, rows: Rows) -> list[Change]:
-    """Return the deletions of what is kept of the published records of a window."""
+    """Return the changes that delete the kept records of a window."""
     return deletions(window_key(PUBLISHED, view, start), rows)
 
 

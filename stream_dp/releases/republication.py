@@ -1,4 +1,4 @@
-"""Records of a release topic that was lost: where they are kept, and what the topic held that has expired since."""
+"""Kept records of a deleted release topic: where they are stored, and which of them have not expired since."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from stream_dp.windows.encoding import after, decode, window_key
 
 
 class KeptRecord(NamedTuple):
-    """A kept record without its value. They are ordered as they left."""
+    """A kept record without its value; sorting puts records in the order in which they were published."""
 
     slot_ms: int
     start_ms: int
     key: bytes
-    """Of the record in its topic."""
+    """Key of the record in its topic."""
     row: bytes
-    """Key of the row that has the record."""
+    """Key of the row that stores the record."""
 
 
 def kept_records(topic: str, views: Collection[ViewPlan], rows: Rows) -> list[KeptRecord]:
-    """Return the kept records of a topic, as they left; none of windows that expire.
+    """Return the kept records of a topic in the order of publication, except those of windows that are expiring.
 
     Args:
         topic: the topic.
-        views: the definitions of the view that it is about.
+        views: the definitions of the topic's view.
         rows: the partition's table.
     """
     found: list[KeptRecord] = []
@@ -46,7 +46,7 @@ def kept_records(topic: str, views: Collection[ViewPlan], rows: Rows) -> list[Ke
 
 
 def kept_announcements(topic: str, views: Collection[ViewPlan], rows: Rows) -> list[tuple[int, Message]]:
-    """Return the records of the views themselves that a topic had, with their slots; they come before all others."""
+    """Return a topic's records about the views themselves, with their slots; they precede all other records."""
     published = [one for view in views for one in published_announcements(view.name, rows)]
     return [(slot_ms, message) for slot_ms, message in published if message.topic == topic]
 
@@ -102,7 +102,7 @@ class WrittenAgain:
 
 
 def read_kept(kept: Sequence[KeptRecord], rows: Rows) -> Iterator[tuple[int, Message]]:
-    """Yield kept records with their slots; those that were deleted meanwhile are left out."""
+    """Yield kept records with their slots, without those that were deleted in the meantime."""
     for one in kept:
         stored = rows.get(one.row)
         if stored is not None:

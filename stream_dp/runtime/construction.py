@@ -1,7 +1,7 @@
 """Acceptance is construction: a plan is accepted only if everything that a worker builds from it can be built.
 
-A plan that passes every check of the configuration may still hold something that a part of a worker refuses. Such a
-plan must never take effect, because every worker would crash on it. So `construct` builds all of it, at a safe time.
+A plan that passes every check of the configuration may still contain something that a part of a worker refuses. Such a
+plan must never take effect, because every worker would crash on it. So `construct` builds every part before that.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from stream_dp.windows.effects import NoRows
 
 MADE_UP_KEY = bytes(32)
 MADE_UP_TOPIC = Life("0" * 22, 1)
-"""With an id as long as those of a broker."""
+"""A stand-in for a topic, with an id as long as a broker's."""
 ANY_TIME_MS = 1_704_067_200_000
-"""Every plan has windows before and after it."""
+"""A time that has windows before and after it in every plan."""
 
 
 UNFORESEEN = (
@@ -46,18 +46,18 @@ UNFORESEEN = (
     re.error,
     struct.error,
 )
-"""Errors of parts that were given something which nobody has thought of."""
+"""Errors that a part raises for input that no check foresaw."""
 
 
 def plan_settings(known: Sequence[Posted], local: Plan) -> Plan:
-    """Return the plan that settings come to, once everything that a worker builds from it was built.
+    """Return the plan of settings, after a trial construction of everything that a worker builds from it.
 
     Args:
         known: the settings.
-        local: of a file of the application.
+        local: the plan of a file of the application.
 
     Raises:
-        ConfigError: they cannot be planned, whatever they hold: another version may have posted them.
+        ConfigError: the settings cannot be planned. They may have any content: another version may have posted them.
     """
     try:
         plan = plan_holding(known, local)
@@ -69,13 +69,13 @@ def plan_settings(known: Sequence[Posted], local: Plan) -> Plan:
 
 
 def construct(plan: Plan) -> None:
-    """Build everything that a worker builds from a plan; nothing is connected to, and nothing is written.
+    """Build everything that a worker builds from a plan, without connecting to anything or writing anything.
 
     Args:
-        plan: with every edition of its views (`plan_holding`).
+        plan: the plan, with every edition of its views (`plan_holding`).
 
     Raises:
-        ConfigError: a part cannot be built; each is named by its path in the file.
+        ConfigError: a part cannot be built; the error names each such part by its path in the file.
     """
     found: list[Fault] = []
     for view in plan.views.values():
@@ -99,10 +99,10 @@ def construct(plan: Plan) -> None:
 
 
 def construct_file(plan: Plan) -> None:
-    """Build everything that a worker builds from the plan of a file, as a first start reads it from the control topic.
+    """Build everything that a worker builds at a first start from the plan of a file.
 
     Args:
-        plan: of the file.
+        plan: the plan of the file.
 
     Raises:
         ConfigError: as `construct`; or the settings cannot be written to the control topic and read back.
@@ -119,7 +119,7 @@ def _field_path(view: ViewPlan) -> str:
 
 @contextmanager
 def _faults_at(path: str, found: list[Fault]) -> Iterator[None]:
-    """Collect the faults of a part. A worker crashes on any error of its construction, so any error is a fault."""
+    """Collect the faults of a part. A worker crashes on any error in its construction, so every error is a fault."""
     try:
         yield
     except ConfigError as error:
@@ -131,7 +131,7 @@ def _faults_at(path: str, found: list[Fault]) -> Iterator[None]:
 
 
 def _build_parts(plan: Plan) -> None:
-    """Build and load every part of every partition that differs from others, on empty tables."""
+    """Build and load the parts of every kind of partition, on empty tables."""
     topics = Topics.of(plan)
     lives = {spec.name: MADE_UP_TOPIC for spec in topics.all(plan)}
     factory = Factory(
@@ -139,7 +139,7 @@ def _build_parts(plan: Plan) -> None:
         keys=KeyRing.of(MADE_UP_KEY),
         entropy=system_entropy,
         cache=rocksdict.Cache(0),
-        spill_stores=_no_spill_store,  # the one of a worker that runs may be in the data folder
+        spill_stores=_no_spill_store,  # a running worker may use the one in the data folder
     )
     inputs = [*dict.fromkeys([*sources_of(plan), *counted_in(plan)]), topics.partials]
     for topic in inputs:
@@ -162,16 +162,18 @@ def _build_claim(plan: Plan) -> None:
 
 
 def _colliding_topics(plan: Plan) -> Iterator[Fault]:
-    """Yield topics that Kafka refuses to create beside others: it takes a dot and an underscore for the same."""
+    """Yield a fault for topics whose names differ only in dots and underscores: Kafka refuses to create both."""
     named: dict[str, str] = {}
     for path, topic in _topics(plan):
         other = named.setdefault(topic.replace(".", "_"), topic)
         if other != topic:
-            yield Fault(path, f"Kafka refuses topic {topic!r} beside {other!r}: only dots and underscores differ")
+            yield Fault(
+                path, f"Kafka refuses to create topic {topic!r} next to {other!r}: only dots and underscores differ"
+            )
 
 
 def _topics(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield every topic with the path that names it, those that somebody else makes first."""
+    """Yield every topic with the path that names it; topics that others create come first."""
     for topic, source in sources_of(plan).items():
         yield f"{join('sources', source.name)}.topic", topic
     for view in plan.views.values():

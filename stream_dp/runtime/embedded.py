@@ -26,7 +26,7 @@ from stream_dp.windows.effects import Message
 
 _LOOK_AGAIN_SECONDS = 0.05
 _WAIT_SECONDS = 10.0
-"""Time that a client waits for a topic that is not there, as one of a broker does."""
+"""Time that a client waits for a missing topic, as a broker's client does."""
 MOST_BYTES = 1 << 20
 """Of a record, with its key and headers."""
 
@@ -167,14 +167,14 @@ class MemoryWriter:
         await self.publish_at([(timestamp_ms, message) for message in messages])
 
     async def publish_at(self, messages: Sequence[tuple[int | None, Message]]) -> None:
-        """See `Writer`. As a broker's client, it waits for a topic that is not there."""
+        """See `Writer`. Like a broker's client, it waits for a missing topic."""
         for timestamp_ms, m in messages:
-            while m.topic not in self._log.partitions:  # noqa: ASYNC110 - the log tells nobody
+            while m.topic not in self._log.partitions:  # noqa: ASYNC110 - the log sends no notice
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             self._log.take(m, timestamp_ms, (self._tp, self._epoch))
 
     def give_up(self, topics: Collection[str]) -> None:
-        """Nothing waits."""
+        """Do nothing: no record of the embedded log waits to be sent."""
 
     async def renew(self) -> None:
         """See `Writer`."""

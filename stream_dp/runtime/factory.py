@@ -35,27 +35,27 @@ from stream_dp.windows.views import CountedView, ParticipationBound
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Results of the preparation, which a worker needs.
+    """Results of the preparation that a worker starts with.
 
     Attributes:
-        plan: the plan that holds.
-        lists: the public lists that stand in topics, which are followed while it runs.
-        topics: the topics that the application made, each with its life (`owners.Claim`).
-        uncounted: by view, where exact counts of it were lost: when that was accepted, in ms.
-        lacking: release topics that are not there, because they could not be created, or their views never hold.
+        plan: the plan in effect.
+        lists: the public lists in topics, which the worker follows while it runs.
+        topics: the topics that the application created, each with its life (`owners.Claim`).
+        uncounted: when the loss of exact counts was accepted, in ms, by view; only views that lost some.
+        absent: release topics that do not exist: they could not be created, or their views are never in effect.
     """
 
     plan: Plan
     lists: Lists = field(default_factory=Lists, compare=False)
     topics: Mapping[str, Life] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)
-    lacking: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The lacking topics that are needed: those of views that hold."""
-        needed = {spec.name for spec in Topics.of(self.plan).all(self.plan)} if self.lacking else set()
-        return tuple(topic for topic in self.lacking if topic in needed)
+        """The release topics that do not exist although a view in effect needs them."""
+        needed = {spec.name for spec in Topics.of(self.plan).all(self.plan)} if self.absent else set()
+        return tuple(topic for topic in self.absent if topic in needed)
 
 
 class Routes:
@@ -110,7 +110,7 @@ class Factory:
 
     Attributes:
         plan: the plan that holds.
-        lacking: release topics that are not there.
+        absent: release topics that do not exist.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class Factory:
             keys: the application's secrets, from `load_keys`.
             entropy: where fresh noise comes from.
             cache: of the tables of the process.
-            spill_stores: makes the stores of large windows; None: in the data folder, which this process alone uses.
+            spill_stores: makes the stores of large windows; None: they are in the data folder, for this process only.
         """
         self.plan = plan = settled.plan
-        self.lacking = settled.lacking
+        self.absent = settled.absent
         self._settled = settled
         self._keys = keys
         self._entropy = entropy
@@ -181,12 +181,12 @@ class Factory:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Ids of the topics of the application, as it has claimed them."""
+        """Ids of the application's topics, by name, as claimed."""
         return {topic: life.id for topic, life in self._settled.topics.items()}
 
     @property
     def lives(self) -> dict[str, int]:
-        """Number of times that each topic of the application was made."""
+        """Number of times that each of the application's topics was created, by name."""
         return {topic: life.number for topic, life in self._settled.topics.items()}
 
     def rekeyer(self, topic: str, partition: int) -> Rekeyer:

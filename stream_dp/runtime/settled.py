@@ -1,21 +1,21 @@
-"""Settings in effect: which are accepted (`judge`), what a worker settles at its start (`prepare`), and `Adoption`.
+"""Settings in effect: verdicts on them (`judge`), the preparation of a worker (`prepare`), and changes (`Adoption`).
 
-Settings that were posted are not in effect. One worker, the owner of the control partition, plans them and writes its
-verdict to the control topic: `accepted` or `refused`, with the reason. At a start without any other worker, the worker
-that starts does it. The first verdict in the log counts, so it does not matter if two workers give one. Every worker
-goes by the accepted settings only. Refused ones never were in effect, and the next number follows.
+Posted settings are not in effect yet. One worker, the owner of the control partition, plans them and writes its verdict
+to the control topic: `accepted`, or `refused` with the reason. If no other worker runs, a worker that starts does this.
+The first verdict in the log counts, so it does not matter if two workers give one. Workers use only accepted settings.
+Refused settings never take effect, and the next settings get the next number.
 
-A worker that runs adopts accepted settings as a start would: nothing that runs has to know both. The new plan is worked
-out, what it needs is read and made, and the host forgets every part of every partition. The parts are loaded again from
-the tables with the new plan, as after a crash.
+A running worker adopts accepted settings as a start would, so no running part has to know two plans. It makes the new
+plan, reads and creates what the plan needs, and the host forgets every part of every partition. The parts are loaded
+again from the tables with the new plan, as after a crash.
 
-A worker that cannot plan accepted settings ends: it has another version of a file or of stream-dp. A topic that cannot
-be created, because a right is missing, only makes records late: the records of its view wait in their outboxes, and the
-worker tries again every few seconds.
+A worker that cannot plan accepted settings ends: it has another version of a file or of stream-dp. A release topic that
+cannot be created, because a right is missing, only makes records late: they wait in their outboxes, and the worker
+tries again every `RETRY_SECONDS`.
 
 A worker reads the control topic to its end before it sends ticks, before it loads a part, and when it meets something
-that is new to it; and each tick says which settings its maker knew. So whoever acts on a tick knows all that was
-accepted when the tick was made, and no window closes under settings that were replaced well before its end.
+that is new to it; and each tick says which settings its maker knew. So a worker that acts on a tick knows all settings
+that were accepted when the tick was made, and no window closes under settings that were replaced well before its end.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ async def prepare(
 ) -> Settled:
     """Claim and create the topics of an application, read its public lists, settle which settings hold.
 
-    Those that were accepted do; where there are none, the file is posted as the first ones, and accepted. Safe to run
-    by any number of workers at once: a topic is created once, and of several first settings the first in the control
-    topic's log hold for all.
+    The accepted settings are in effect. If there are none, the file is posted as the first settings and accepted. Safe
+    to run by any number of workers at once: a topic is created once, and of several first settings, the first in the
+    control topic's log take effect for all.
 
     Args:
         plan: of the file that the worker is started with.
@@ -116,11 +116,13 @@ async def prepare(
         measured = tuple(holding.views)
         if faults:
             raise ConfigError(faults)
-        claim = await create_owned(holding, client, key_id(), accept_loss=accept_loss, now_ms=now, may_lack=bool(known))
-        lacking = _lacking(holding, claim)
-        await _check_topics(holding, client, lacking)
+        claim = await create_owned(
+            holding, client, key_id(), accept_loss=accept_loss, now_ms=now, allow_absent=bool(known)
+        )
+        absent = _absent(holding, claim)
+        await _check_topics(holding, client, absent)
         if known:
-            return Settled(holding, lists, claim.topics, claim.uncounted, lacking)
+            return Settled(holding, lists, claim.topics, claim.uncounted, absent)
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
         await post_accepted(plan, client, msgspec.structs.replace(first, number=history.next_number))
 
@@ -148,13 +150,13 @@ async def _check_clock(ticks: str, client: Client, clock: Clock) -> None:
         )
 
 
-async def _check_topics(plan: Plan, client: Client, lacking: Collection[str]) -> None:
+async def _check_topics(plan: Plan, client: Client, absent: Collection[str]) -> None:
     """Put the topics right as far as that loses nothing.
 
     Raises:
         ConfigError: some are not what they must be; every one is named.
     """
-    found = await look_at_topics(plan, client, lacking)
+    found = await look_at_topics(plan, client, absent)
     for words in found.righted:
         log.warning("%s", words)
     if faults := [*found.lost, *found.wrong]:
@@ -183,10 +185,10 @@ async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
 # -- acceptance --------------------------------------------------------------------------------------------------------
 
 LEAST_LEAD_MS = 10_000
-"""Windows of a view that is read by the wall clock change no earlier than this after the acceptance, so that every
-worker knows of it before they begin."""
+"""Shortest time from acceptance to the first changed window of a view with `clock: wall`, so that every worker knows
+the settings before that window begins."""
 NO_MEMBERS = ("Empty", "Dead")
-"""States of a group without a worker."""
+"""States of a group without workers."""
 
 
 async def judge(
@@ -195,14 +197,14 @@ async def judge(
     """Plan the oldest settings that have no verdict, and return the verdict on them.
 
     Args:
-        history: of the settings, some without a verdict.
-        local: of a file of the application.
-        client: of its broker, which has the public lists.
+        history: history of the settings; some have no verdict.
+        local: the plan of a file of the application.
+        client: a client of the broker, which has the public lists.
         now_ms: the clock of the worker.
-        counted: the plan by which workers count now; None: no worker runs, so no window has closed since.
+        counted: the plan that workers count by now; None: no worker runs, so no window has closed since.
 
     Raises:
-        AccessError: a right is missing to read a public list. That is no reason to refuse them.
+        AccessError: this account may not read a public list. This is no reason to refuse the settings.
         BrokerError: the broker refuses something.
     """
     posted, known = history.waiting[0], history.accepted
@@ -223,26 +225,29 @@ async def judge(
 
 
 def _change_faults(posted: Posted, counted: Plan, plan: Plan, now_ms: int) -> Iterator[Fault]:
-    """Yield the reasons why workers that run cannot go on with other settings."""
+    """Yield the reasons why running workers cannot change to other settings."""
     yield from restart_faults(counted, plan)
     latest_ms = _latest_ms(posted, counted)
     if latest_ms is not None and now_ms > latest_ms:
-        yield Fault("", f"a view would change in less than {LEAST_LEAD_MS // 1000} s; apply them again, to begin later")
+        yield Fault(
+            "",
+            f"a view would change in less than {LEAST_LEAD_MS // 1000} s; apply them again, so that it changes later",
+        )
 
 
 def _latest_ms(posted: Posted, counted: Plan) -> int | None:
-    """Return the latest time at which settings can be accepted, None if that does not matter."""
+    """Return the latest time at which settings can be accepted; None if there is no such limit."""
     by_the_wall = {view.view for view in counted.newest.values() if view.window.clock == "wall"}
     changes = [*posted.begins.items(), *posted.ends.items()]
     return min((at_ms - LEAST_LEAD_MS for view, at_ms in changes if view in by_the_wall), default=None)
 
 
 RETRY_SECONDS = 10.0
-"""Between two attempts to do what a missing right prevents."""
+"""Interval between two attempts at something that a missing right prevents."""
 
 
 class Adoption:
-    """The settings that one worker goes by, and the way to newer ones.
+    """The settings that one worker uses, and the change to newer ones.
 
     Attributes:
         problem: what a missing right prevents, in words; empty if nothing.
@@ -261,13 +266,13 @@ class Adoption:
         """Set up the adoption; nothing is read yet.
 
         Args:
-            settled: what the worker was started with.
-            client: of its broker.
+            settled: results of the preparation that the worker started with.
+            client: a client of its broker.
             key_id: what the application is known by, `KeyRing.application`.
             outage: waits for a broker that does not answer.
-            take: goes on with what is settled anew; it awaits nothing.
-            clock: of the worker.
-            is_judge: whether the worker owns the control partition now.
+            take: called with the results of a new preparation; it awaits nothing.
+            clock: the clock of the worker.
+            is_judge: returns whether the worker owns the control partition now.
         """
         self._settled = settled
         self._client = client
@@ -292,14 +297,14 @@ class Adoption:
         return self._log.place
 
     async def catch_up(self, end: int | None = None) -> None:
-        """Go by all settings that were accepted by now; the judge gives its verdict on those that wait for one.
+        """Adopt all settings accepted so far; if this worker is the judge, it first gives its verdict on waiting ones.
 
         Args:
-            end: where the control topic ends, if it is known.
+            end: where the control topic ends, if known.
 
         Raises:
-            ConfigError: this worker cannot plan them: it has to end.
-            StateError: they count other sources: it has to be started again.
+            ConfigError: this worker cannot plan the settings, so it must end.
+            StateError: the settings count other sources, so the worker must be restarted.
             BrokerError: the control topic cannot be read.
         """
         async with self._lock:
@@ -319,7 +324,7 @@ class Adoption:
                 await self._adopt(accepted)
             elif self._settled.missing:
                 await self._create_topics()
-            self._note(problem or _lacking_words(self._settled))
+            self._note(problem or _describe_absent(self._settled))
 
     def _note(self, problem: str) -> None:
         if problem and problem != self.problem:
@@ -336,14 +341,16 @@ class Adoption:
         await self._log.judge(verdict)
         if self._log.history.state(verdict.number) == "refused":
             reason = self._log.history.reason(verdict.number)
-            log.warning("settings %d are refused, and settings %d hold: %s", verdict.number, self.plan.settings, reason)
+            log.warning(
+                "settings %d are refused; settings %d stay in effect: %s", verdict.number, self.plan.settings, reason
+            )
 
     async def _adopt(self, accepted: Sequence[Posted]) -> None:
         former, number = self._settled, accepted[-1].number
         try:
             plan = await asyncio.to_thread(plan_settings, accepted, self.plan)
         except ConfigError as error:
-            words = f"they were accepted, and this worker cannot plan them, so it ends: {error}"
+            words = f"they were accepted, but this worker cannot plan them, so it ends: {error}"
             raise ConfigError(words, f"settings {number}") from None
         if sources_of(plan).keys() != sources_of(former.plan).keys():
             raise StateError(
@@ -352,26 +359,26 @@ class Adoption:
             )
         lists, claim = await self._read_and_create(plan)
         former.lists.join(lists)
-        self._settled = replace(former, plan=plan, topics=claim.topics, lacking=_lacking(plan, claim))
+        self._settled = replace(former, plan=plan, topics=claim.topics, absent=_absent(plan, claim))
         self._take(self._settled)
-        log.info("settings %d hold now: %s", plan.settings, _in_words(former.plan, plan))
+        log.info("settings %d are in effect: %s", plan.settings, _in_words(former.plan, plan))
 
     async def _create_topics(self) -> None:
-        """Create the topics that could not be created before."""
+        """Try again to create the topics that could not be created before."""
         claim = await self._create(self.plan)
-        lacking = _lacking(self.plan, claim)
-        if lacking != self._settled.lacking:
-            self._settled = replace(self._settled, topics=claim.topics, lacking=lacking)
+        absent = _absent(self.plan, claim)
+        if absent != self._settled.absent:
+            self._settled = replace(self._settled, topics=claim.topics, absent=absent)
             self._take(self._settled)
 
     async def _create(self, plan: Plan) -> Claim:
-        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, may_lack=True))
+        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, allow_absent=True))
 
     async def _read_and_create(self, plan: Plan) -> tuple[Lists, Claim]:
-        """Return what a plan in effect needs. The worker can go on by no other plan, so it waits for missing rights.
+        """Read and create what a plan in effect needs. No other plan can be used, so this waits for missing rights.
 
         Raises:
-            ConfigError: a public list cannot be used any more, or topics belong to another application.
+            ConfigError: a public list is no longer usable, or topics belong to another application.
         """
         while True:
             try:
@@ -380,24 +387,24 @@ class Adoption:
                     raise ConfigError(faults)
                 return lists, await self._create(plan)
             except (AccessError, BrokerError) as error:
-                self._note(f"settings {plan.settings} are in effect, and wait: {error}")
+                self._note(f"settings {plan.settings} are accepted, but cannot be used yet: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-def _lacking(plan: Plan, claim: Claim) -> tuple[str, ...]:
-    """Return the release topics of a plan that are not there."""
+def _absent(plan: Plan, claim: Claim) -> tuple[str, ...]:
+    """Return the release topics of a plan that do not exist."""
     release = Topics.of(plan).release
     public = dict.fromkeys(release(view.view, audience) for view in plan.views.values() for audience in view.readers)
     return tuple(topic for topic in public if topic not in claim.topics)
 
 
-def _lacking_words(settled: Settled) -> str:
-    """Return what is late since topics are missing, in words; empty if none is."""
+def _describe_absent(settled: Settled) -> str:
+    """Return what is late because topics are missing, in words; empty if nothing is."""
     if not settled.missing:
         return ""
     return (
         f"this account cannot create {', '.join(settled.missing)}, so records for these topics, and those that leave "
-        "with them, are late; give it the rights that `stream-dp acl FILE --worker PRINCIPAL` lists"
+        "with them, are late; grant the rights that `stream-dp acl FILE --worker PRINCIPAL` lists"
     )
 
 

@@ -166,7 +166,7 @@ class Application:
         await write_grant(self.plan, self.client, Grant.model_validate({"audience": audience, "level": level, **scope}))
 
     async def apply(self, plan: Plan, begins: Mapping[str, int], ends: Mapping[str, int] = NONE) -> None:
-        """Post the settings of a plan to the control topic; a worker accepts them, and all go by them.
+        """Post the settings of a plan to the control topic; once a worker accepts them, all workers use them.
 
         Args:
             plan: of a changed file.

@@ -272,12 +272,12 @@ def _logical(kinds: Iterable[Any]) -> str:
 
 
 def _in_ms(unit: TimeUnit, logical: str, zone: tzinfo) -> Callable[[Any], int | None]:
-    """Return the reader of a time: as its schema says, else in the source's unit; None if the type is wrong.
+    """Return a function that reads a time as its schema says, otherwise in the source's unit; None for a wrong type.
 
     Args:
-        unit: of the source.
-        logical: logical type of the schema; a local timestamp has no offset, as a text may have none.
-        zone: of times without an offset.
+        unit: time unit of the source.
+        logical: logical type of the schema; a local timestamp has no offset from UTC.
+        zone: time zone of times without an offset.
     """
     per_ms = _INSTANTS.get(logical)
     is_local = logical.startswith("local-") and zone is not UTC

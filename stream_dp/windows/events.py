@@ -23,9 +23,9 @@ ABSENT = object()
 """Stands for a field that is not there."""
 _STEP = re.compile(r'\.(?P<plain>[\w-]+)|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]')
 _UNREADABLE = re.compile(r'["\\\x00-\x1f]')
-"""Characters that msgspec cannot have in the name of a field that it decodes (`msgspec.defstruct`)."""
+"""Characters that msgspec does not support in the names of decoded fields (`msgspec.defstruct`)."""
 MAX_DEPTH = 64
-"""Names in a path: the decoder is built, and decodes, one object in another."""
+"""Most names in a path, because each name nests the decoder, and its recursion, one level deeper."""
 _FORM = (
     'a path is $ and one .name or ["any text"] after another, as $.page.id or $["page"]["the id"]; of a list there is '
     "no single element to name"
@@ -36,17 +36,17 @@ def names_of(field: str) -> Names:
     """The names that a field of the configuration stands for: a path begins with `$`, anything else is one name.
 
     Raises:
-        ValueError: it begins like a path and is none, or no event can be read by it.
+        ValueError: the text begins like a path but is not one, or the decoder cannot read such a path.
     """
     names = _steps(field) if field.startswith("$") else [field]
     for name in names:
         if _UNREADABLE.search(name):
             raise ValueError(
-                f"the name {name!r} has a quotation mark, a backslash or a control character, and no field of such a "
-                "name is read; rename the field"
+                f"the name {name!r} has a quotation mark, a backslash or a control character; fields with such names "
+                "cannot be read; rename the field"
             )
     if len(names) > MAX_DEPTH:
-        raise ValueError(f"the path has {len(names)} names; it may have {MAX_DEPTH}")
+        raise ValueError(f"the path has {len(names)} names; the limit is {MAX_DEPTH}")
     return tuple(names)
 
 
@@ -113,7 +113,7 @@ def clash(fields: Iterable[tuple[str, bool]]) -> tuple[str, str] | None:
 
 
 UNREADABLE_HEADER = "stream-dp-unreadable"
-"""The only header of a record that stands in for one that the Kafka client cannot read; its value is the reason."""
+"""Header of the stand-in for a record that the Kafka client cannot read; its value is the reason."""
 UNREADABLE_REASONS = frozenset(
     {"record_too_large", "bad_header", "damaged_record", "damaged_batch", "unsupported_format"}
 )
@@ -200,8 +200,8 @@ class Decoded:
     columns: list[Column]
     """One for each item field. With one item an event, it shares the lists of the events."""
     watermarks: list[tuple[int, int]]
-    """(offset, time in ms) of the records that carry a watermark. The time may be any number: whoever reads them asks
-    `PlausibleTimes.check_watermarks` which are believed."""
+    """(offset, time in ms) of the records that carry a watermark. The time may be any number; callers use
+    `PlausibleTimes.check_watermarks` to find out which are believed."""
     refused: list[tuple[int, str]]
     """(offset, reason) of the records that are no event."""
 
@@ -525,14 +525,14 @@ def _time_reader(form: EventFormat, places: Mapping[Names, str]) -> Callable[[li
 
 
 def _record_times(_events: list[Any], timestamps: list[int]) -> list[int]:
-    """Return the times of the records. A producer may leave that out: Kafka stores -1 then."""
+    """Return the timestamps of the records; Kafka stores -1 if the producer set none."""
     if min(timestamps, default=0) < 0:
         raise RefusedError("no_timestamp")
     return timestamps
 
 
 def iso_ms(value: str, zone: tzinfo = UTC) -> int:
-    """Return the time of an ISO 8601 text in ms; without an offset from UTC it is in a zone.
+    """Return the time of an ISO 8601 text in ms; without an offset from UTC, it is in the given zone.
 
     Raises:
         RefusedError: it is no such text.

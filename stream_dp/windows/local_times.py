@@ -1,7 +1,7 @@
-"""Times without an offset from UTC: they are local times of the zone that their source names.
+"""Times without an offset from UTC, read as local times in the time zone of their source.
 
 Rule (PEP 495, fold 0): a time that clocks show twice is the first of the two; a time that clocks skip is read with the
-offset before the change. So each text has one moment, whatever was read before it.
+offset before the change. So each text names one moment, whatever was read before it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def read_zone(name: str) -> tzinfo:
 
 
 def in_zone(time: datetime, zone: tzinfo) -> datetime:
-    """Return a time with its offset from UTC, which is that of a zone unless the time has its own."""
+    """Return a time with an offset from UTC: its own or, if it has none, that of a zone."""
     return time if time.tzinfo is not None else time.replace(tzinfo=zone, fold=0)
 
 
 def epoch_ms(time: datetime) -> int:
-    """Return a time with an offset in ms since 1970, rounded down."""
+    """Return a time that has an offset from UTC as ms since 1970, rounded down."""
     return (time - EPOCH) // MILLISECOND
 
 
@@ -35,23 +35,23 @@ def text_ms(text: str, zone: tzinfo = UTC) -> int:
     """Return the time of an ISO 8601 text in ms since 1970, rounded down.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: the text is not ISO 8601.
     """
     time = datetime.fromisoformat(text)
-    if time.tzinfo is None:  # `in_zone` and `epoch_ms` written out: two calls less for every event
+    if time.tzinfo is None:  # `in_zone` and `epoch_ms` inlined, which saves two calls per event
         time = time.replace(tzinfo=zone)
     return (time - EPOCH) // MILLISECOND
 
 
 def local_ms(clock_ms: int, zone: tzinfo) -> int | None:
-    """Return a local time in ms since 1970.
+    """Convert a local time to ms since 1970 in UTC.
 
     Args:
-        clock_ms: ms since clocks of the zone showed the start of 1970.
+        clock_ms: local time, in ms since the start of 1970 on the zone's clocks.
         zone: the zone.
 
     Returns:
-        None outside the years 1 to 9999.
+        The time; None outside the years 1 to 9999.
     """
     try:
         clock = (EPOCH + clock_ms * MILLISECOND).replace(tzinfo=None)

@@ -29,7 +29,7 @@ CODE_BYTES = 4
 MOST_CODES = 1 << 24
 """Numbers of items. A window goes on on disk before it needs half of them: no chunk brings the other half."""
 _CODE_OBJECT_BYTES = getsizeof("@" * CODE_BYTES)
-"""Bytes in memory of a code as an object of its own: 8 fewer from Python 3.12 on."""
+"""Bytes in memory of a code that is its own object: 8 fewer since Python 3.12."""
 USER_BYTES = 139 + _CODE_OBJECT_BYTES
 """Upper bound on the bytes in memory of a user, not counting the text and a code for each contribution."""
 ITEM_BYTES = 163 + _CODE_OBJECT_BYTES

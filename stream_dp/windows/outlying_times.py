@@ -1,11 +1,11 @@
-"""Times that are far from all others, which is how a mistyped or a placeholder date looks.
+"""Outlying times: far from most others, as mistyped dates and placeholder dates are.
 
-The rule: sorted times are cut wherever two neighbours are further apart than 30 windows and than 90 days. The part with
-the most events is the bulk. All other times are outlying, and so is every time that is not plausible.
+The rule: sorted times are cut wherever two neighbours are more than 30 windows and more than 90 days apart. The part
+with the most events is the bulk. All other times are outlying, and so is every time that is not plausible.
 
-The result is exact and takes bounded memory. Times are kept in buckets as long as the smallest gap that counts, so no
-such gap is inside a bucket. A bucket knows its number of events, its first and last time, and the places of a few
-events. Times that are not plausible are only counted, so the buckets span the plausible range at most.
+The result is exact and takes bounded memory. Times are kept in buckets as long as the smallest gap that cuts, so no
+such gap is inside a bucket. A bucket has its number of events, its first and last time, and the places of a few
+events. Implausible times share two buckets, so the others span at most the plausible range.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from stream_dp.windows.shapes.shape import Shape
 GAP_WINDOWS = 30
 MIN_GAP_MS = 90 * DAY_MS
 NAMED_PLACES = 5
-"""Outlying events of one kind that are named."""
+"""Most outlying events of one kind that are named."""
 
 _TOO_EARLY = -(1 << 63)
 _TOO_LATE = 1 << 63
-"""Stand for the buckets of times that are not plausible; no plausible time has such a bucket."""
+"""Buckets of implausible times; no plausible time has such a bucket."""
 
 P = TypeVar("P")
 
 
 def longest_gap_ms(shapes: Iterable[Shape]) -> int:
-    """Return the longest time between two events that are not far from each other.
+    """Return the longest gap between two neighbouring times that does not separate them.
 
     Args:
-        shapes: of the windows of the views that count the events.
+        shapes: window shapes of the views that count the events.
     """
     windows = [GAP_WINDOWS * shape.longest_ms for shape in shapes]
     return max([MIN_GAP_MS, *windows])
@@ -50,7 +50,7 @@ class Span(Generic[P]):
         events: number of events.
         first_ms: the earliest time.
         last_ms: the latest time.
-        places: a few of them, with their times.
+        places: places of a few events, with their times.
     """
 
     events: int
@@ -59,7 +59,7 @@ class Span(Generic[P]):
     places: list[tuple[P, int]] = field(default_factory=list)
 
     def add(self, other: Span[P]) -> None:
-        """Add the events of another stretch."""
+        """Include the events of another stretch."""
         self.events += other.events
         self.first_ms = min(self.first_ms, other.first_ms)
         self.last_ms = max(self.last_ms, other.last_ms)
@@ -81,15 +81,15 @@ class Outlying(Generic[P]):
 
 
 class TimeSpread(Generic[P]):
-    """The times of events, and which of them are outlying. `P` is what names an event: its row, or its offset."""
+    """The times of events, and which of them are outlying. `P` identifies an event: its row, or its offset."""
 
     def __init__(self, plausible: PlausibleTimes, now_ms: int, gap_ms: int) -> None:
         """Set up the spread; `add` fills it.
 
         Args:
             plausible: the range of plausible times.
-            now_ms: the clock that it is relative to.
-            gap_ms: the longest time between events that are not far from each other (`longest_gap_ms`).
+            now_ms: the clock that the range is relative to.
+            gap_ms: the longest gap that does not separate two times (`longest_gap_ms`).
         """
         self._from_ms = plausible.from_ms
         self._until_ms = plausible.until(now_ms)
@@ -103,8 +103,8 @@ class TimeSpread(Generic[P]):
         """Add events.
 
         Args:
-            places: what names each of them.
-            times: their times in ms, of any size.
+            places: what identifies each event.
+            times: the times of the events in ms, of any size.
         """
         if not times:
             return
@@ -180,7 +180,7 @@ class TimeSpread(Generic[P]):
 
 
 def _joined(span: Span[P] | None, more: Span[P]) -> Span[P]:
-    """Return a stretch with further events, which are left as they are."""
+    """Return a stretch with the events of another one added; the other one is not changed."""
     if span is None:
         return Span(more.events, more.first_ms, more.last_ms, list(more.places))
     span.add(more)

@@ -1,7 +1,7 @@
-"""The range of times that are believed, of events in files and of watermarks.
+"""The range of plausible times, which decides whether watermarks and the times of events in files are believed.
 
-A time in a wrong unit is off by a factor of 1,000 or more, so it falls outside this range: seconds that are read as
-milliseconds are in 1970, microseconds are tens of thousands of years ahead.
+A time in a wrong unit is off by a factor of 1,000 or more, so it is outside this range: seconds read as milliseconds
+are in 1970, and microseconds are tens of thousands of years ahead.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 PLAUSIBLE_FROM_MS = 631_152_000_000
-"""1990-01-01T00:00:00Z. No earlier time is believed, unless a view has an earlier window."""
+"""1990-01-01T00:00:00Z. Earlier times are believed only if a view has an earlier window."""
 FIRST_MS = -62_135_596_800_000
-"""0001-01-01T00:00:00Z. No earlier time is believed at all: it could not be printed."""
+"""0001-01-01T00:00:00Z. Earlier times are never believed, because they cannot be printed."""
 
 BAD_WATERMARK = "bad_watermark"
 """Reason of a watermark that is not believed."""
 
 _PER_MS = {"seconds": (1000, 1), "microseconds": (1, 1000), "nanoseconds": (1, 1_000_000)}
-"""By unit, the factor and the divisor that turn a number of it into milliseconds."""
+"""Factor and divisor that convert a number to milliseconds, by unit."""
 
 
 class PlausibleTimes(NamedTuple):
@@ -74,7 +74,7 @@ class PlausibleTimes(NamedTuple):
         return believed, refused
 
     def unit_of(self, number: int, now_ms: int) -> str:
-        """Return the unit other than milliseconds in which a number is a believed time; empty if there is none."""
+        """Return the unit, other than ms, in which a number would be a believed time; empty if there is none."""
         for unit, (factor, divisor) in _PER_MS.items():
             if self.has(number * factor // divisor, now_ms):
                 return unit

@@ -42,11 +42,11 @@ class Records(Sequence[OneRecord]):
 
     @classmethod
     def of(cls, records: Sequence[Any], offsets: list[int] | None = None) -> Self:
-        """Return records (`events.Record`) in columns, themselves if they are.
+        """Return records (`events.Record`) in columns; records that already are in columns are returned as they are.
 
         Args:
             records: the records.
-            offsets: their offsets, if they are known.
+            offsets: the offsets of the records, if known.
         """
         if isinstance(records, cls):
             return records

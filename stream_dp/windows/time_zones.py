@@ -1,4 +1,4 @@
-"""Time zones by their names, with the rules of the package `tzdata` that is pinned, never those of the machine."""
+"""Time zones by name, with the rules of the pinned package `tzdata`, never those of the machine."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from zoneinfo import ZoneInfo
 from stream_dp.windows.durations import EPOCH
 
 FIRST_YEAR, END_YEAR = 1970, 2100
-"""The years whose changes of clocks follow the rules; before and after them clocks do not change."""
+"""Years in which clock changes follow the rules; before and after them, clocks do not change."""
 _DIGEST_BYTES = 8
 
 
 def check_zone(name: str) -> str:
-    """Return the name of a time zone that there are rules of.
+    """Return the name of a time zone after checking that it exists.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: no time zone has this name.
     """
     if name not in _zones():
         city = name.rpartition("/")[2].lower()
@@ -27,7 +27,7 @@ def check_zone(name: str) -> str:
         raise ValueError(
             f"no time zone has this name; write {' or '.join(alike)}"
             if alike
-            else "no time zone has this name; write a name of the IANA's database, as Europe/Berlin or UTC"
+            else "no time zone has this name; write an IANA time zone, such as Europe/Berlin or UTC"
         )
     return name
 
@@ -64,13 +64,13 @@ def zone_digest(name: str) -> str:
 
 
 def zone_rules(name: str) -> ZoneInfo:
-    """Return the rules of a time zone, from the package that is pinned, whatever the machine has."""
+    """Return the rules of a time zone from the pinned package, whatever the machine has."""
     with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
 
 
 def utc_offset_s(time: datetime) -> int:
-    """Return how far local clocks are ahead of UTC."""
+    """Return how far local clocks are ahead of UTC, in seconds."""
     offset = time.utcoffset()
     assert offset is not None  # noqa: S101 - every zone has one
     return offset.days * 86_400 + offset.seconds

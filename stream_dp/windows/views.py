@@ -200,7 +200,7 @@ class CountedView:
 
 
 def plausible_times(views: Sequence[CountedView]) -> PlausibleTimes:
-    """Return the range in which watermarks of a source are believed.
+    """Return the range of plausible times for watermarks of a source.
 
     Args:
         views: the views on the source, with every definition of each.

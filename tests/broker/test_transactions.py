@@ -46,7 +46,7 @@ def exact_view(app: Application) -> ViewPlan:
 
 @pytest.mark.parametrize("keyed", ["user", pytest.param("key", marks=pytest.mark.slow)])
 async def test_aborted_transaction_is_not_counted(kafka: str, tmp_path: Path, visits: Visits, keyed: str) -> None:
-    """Neither its events nor its watermarks; two producers write to every partition in turn, one compresses."""
+    """Neither its events nor its watermarks count; two producers alternate in every partition, one compresses."""
     rekeyed = ("user: user, time", f"{keyed}: user, time")
     async with (
         application(visits(*WITNESSED, rekeyed), tmp_path, broker=kafka) as app,
@@ -79,7 +79,7 @@ async def test_open_transaction_holds_windows(
     caplog: pytest.LogCaptureFixture,
     commits: bool,
 ) -> None:
-    """The tick waits in that partition alone; status and log name the transaction until it has ended."""
+    """The tick waits only in that partition; status and log name the transaction until it ends."""
     monkeypatch.setattr(open_transactions, "LONG_MS", 0)
     monkeypatch.setattr(assembly, "TRANSACTIONS_SECONDS", 0.2)
     monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.5)
@@ -127,7 +127,7 @@ async def test_open_transaction_holds_windows(
 
 @pytest.mark.slow
 async def test_transactions_across_fetches(kafka: str, tmp_path: Path, visits: Visits) -> None:
-    """Of one partition, batch by batch in turn; the worker is started again in between, and a producer is fenced."""
+    """Transactions alternate batch by batch in one partition; the worker restarts, and a producer is fenced."""
     async with (
         application(visits(*WITNESSED), tmp_path, broker=kafka) as app,
         producing(app, kafka, "committed") as committed,
@@ -167,7 +167,7 @@ async def test_transactions_across_fetches(kafka: str, tmp_path: Path, visits: V
 
 @pytest.mark.slow
 async def test_recovery_waits_for_changelog_transaction(kafka: str, tmp_path: Path, visits: Visits) -> None:
-    """Nobody but workers should write there. Rows behind it are not missed: the windows before are not counted anew."""
+    """Only workers should write there. Rows after the transaction are not missed, so no window is counted again."""
     async with (
         application(visits(*WITNESSED), tmp_path, broker=kafka) as app,
         producing(app, kafka) as producer,
@@ -205,7 +205,7 @@ async def test_recovery_waits_for_changelog_transaction(kafka: str, tmp_path: Pa
 
 
 async def test_readers_get_committed_records_only(kafka: str, tmp_path: Path, visits: Visits) -> None:
-    """`follow`, the sample of `check`, and a public list; the end of a log is not waited for while it is undecided."""
+    """`follow`, `check --sample` and a public list do not wait for the end of a log while a transaction is open."""
     async with (
         application(visits(), tmp_path, broker=kafka) as app,
         producing(app, kafka, "former") as former,
@@ -248,7 +248,7 @@ async def test_readers_get_committed_records_only(kafka: str, tmp_path: Path, vi
 
 
 async def test_settings_are_read_when_committed(kafka: str, tmp_path: Path, visits: Visits) -> None:
-    """Until then nothing can be posted: nobody could say whether it is in effect."""
+    """Until then nothing can be posted, because no one could tell whether it is in effect."""
     async with (
         application(visits(), tmp_path, broker=kafka) as app,
         producing(app, kafka) as producer,

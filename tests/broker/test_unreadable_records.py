@@ -1,4 +1,4 @@
-"""On a real Kafka: a record or a batch that cannot be read becomes a dead letter, everything else is counted."""
+"""On a real Kafka, unreadable records and batches become dead letters, and everything else is counted."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_bad_header_name_stops_no_worker(kafka: str, visits: Callable[...,
 
 @pytest.mark.slow
 async def test_damage_on_the_brokers_disk_stops_no_worker(visits: Callable[..., str], tmp_path: Path) -> None:
-    """A broker does not check what it hands out. Damage in a topic of the application's own does, and is named."""
+    """A broker does not check what it sends. Damage in the application's own topics ends the worker with an error."""
     folder = tmp_path / "kafka"
     kafka = localkafka.start(folder, ready_within_s=WITHIN_SECONDS).address
     assert kafka is not None

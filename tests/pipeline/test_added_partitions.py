@@ -1,4 +1,4 @@
-"""A source that is given another partition while a worker runs: no window is released that lacks records."""
+"""If a source gets another partition while a worker runs, no window is released with missing records."""
 
 from __future__ import annotations
 

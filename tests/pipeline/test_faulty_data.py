@@ -252,7 +252,7 @@ async def test_watermarks_in_a_wrong_unit_are_refused(app: Application, factor: 
     assert await app.wait_for_releases(only_view(app).name, 9)
 
 
-async def test_records_without_a_timestamp_are_no_fault_where_events_have_a_time(app: Application) -> None:
+async def test_missing_timestamp_is_no_fault_if_events_have_times(app: Application) -> None:
     assert app.log is not None
     for record in SourceWriter(app.plan).records(visits(app, wall_clock_ms())):
         app.log.take(record, -1)
@@ -260,7 +260,7 @@ async def test_records_without_a_timestamp_are_no_fault_where_events_have_a_time
 
 
 @pytest.mark.parametrize("app", [((", time: {field: at}", ""),)], indirect=True)
-async def test_records_without_any_time_are_refused_for_that(app: Application) -> None:
+async def test_records_without_any_time_are_refused(app: Application) -> None:
     topic = only_view(app).source.topic
     values = [json.dumps({"user": f"u{number}", "page": "/"}).encode() for number in range(60)]
     assert app.log is not None

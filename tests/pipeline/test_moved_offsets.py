@@ -1,4 +1,4 @@
-"""Committed offsets that somebody moved or deleted: the tables decide where reading continues, and nothing is lost."""
+"""Committed offsets that someone moved or deleted: the tables decide where reading continues, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_moved_offsets_lose_no_event(
 
 @in_memory
 async def test_only_what_the_broker_deleted_is_missing(launch: Launch) -> None:
-    """Of the records that a moved offset skips, some were deleted: windows that may lack those are lost, no others."""
+    """Some of the records that a moved offset skips were deleted: only the windows that may miss them are lost."""
     app = await launch(AHEAD)
     view = only_view(app)
     start = start_of(view)
@@ -118,7 +118,7 @@ FAILING = {
 @pytest.mark.parametrize(
     "topic", ["partials", *(pytest.param(name, marks=pytest.mark.slow) for name in FAILING if name != "partials")]
 )
-async def test_moved_offsets_skip_nothing_that_is_on_its_way(
+async def test_moved_offsets_skip_no_record_between_agents(
     launch: Launch, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:
     """A worker crashes on a record of a topic between agents, and the group's offset is moved to after that record."""

@@ -1,4 +1,4 @@
-"""Release topics that are deleted: their audience is stopped alone, and gets the same records again when asked for."""
+"""A deleted release topic stops only its own audience, which gets the same records again on request."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_deleted_release_topic_stops_its_audience_alone(launch: Launch, ho
 
 @in_memory
 async def test_republished_records_are_those_that_the_audience_was_about_to_get(launch: Launch) -> None:
-    """Also of a topic that was deleted while no worker ran, and of windows that were released before it was back."""
+    """This includes a topic deleted while no worker ran, and windows released before the topic existed again."""
     app = await launch()
     view = only_view(app)
     start, topic = start_of(view), Topics.of(app.plan).release(view.name, "public")
@@ -199,7 +199,7 @@ async def test_crash_while_a_topic_is_written_again_writes_it_from_the_start(
 
 @in_memory
 @pytest.mark.parametrize("how", ["kept for its retention", pytest.param("deleted by hand", marks=pytest.mark.slow)])
-async def test_topics_of_a_removed_view_go_and_are_not_missed(
+async def test_topics_of_a_removed_view_are_deleted_in_time(
     launch: Launch, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(assembly, "beat_seconds", lambda _: 0.3)
@@ -264,8 +264,8 @@ async def test_topic_of_a_removed_audience_is_no_problem(changing: Make) -> None
 
 
 @in_memory
-async def test_topic_that_only_seemed_to_be_gone_lacks_nothing(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that has just begun to run knows no topic."""
+async def test_topic_that_only_seemed_deleted_misses_no_record(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has just started does not know any topic."""
     monkeypatch.setattr(assembly, "LOOK_SECONDS", 1000)
     app = await launch()
     view = only_view(app)

@@ -209,7 +209,7 @@ async def test_settings_that_cannot_be_planned_are_refused_and_the_former_ones_h
 
 @pytest.mark.parametrize("sections", [{}, {"views": {}}, {"views": 7}, {"views": {"a": None}}])
 async def test_damaged_settings_are_refused_and_can_be_replaced(changing: Make, sections: dict[str, Any]) -> None:
-    """Another version may have posted them, or somebody without stream-dp."""
+    """Another version may have posted them, or someone without stream-dp."""
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     posted = next_record((), made.plan(), {made.view.name: made.at(3)}, {}, 7, number=2)
@@ -336,7 +336,7 @@ async def test_broker_that_fails_once_a_verdict_was_read_ends_no_worker(
 
 
 async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has an old version of a list file, or of stream-dp: another worker has accepted them."""
+    """It has an old version of a list file or of stream-dp, and another worker accepted the settings."""
     made = await changing(WALL)
     worker = await made.app.start(clock_ms=made.clock)
     monkeypatch.setattr(Worker, "_is_judge", lambda _: False)
@@ -349,7 +349,7 @@ async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, mo
     made.app.worker = None
     reason = await made.app.eventually(crashed)
     assert isinstance(reason, ConfigError)
-    assert str(reason).startswith("settings 2: they were accepted, and this worker cannot plan them, so it ends: ")
+    assert str(reason).startswith("settings 2: they were accepted, but this worker cannot plan them, so it ends: ")
     await made.app.stop()
     with pytest.raises(ConfigError, match=r"^settings 2: views\."):
         await made.app.start(clock_ms=made.clock)
@@ -361,7 +361,7 @@ async def test_change_that_would_begin_too_soon_is_refused(changing: Make) -> No
     made.clock.now_ms = made.at(2) - 9_000
     await made.apply(2, SHARPER)
     history = await settled(made, 2, "refused")
-    assert history.reason(2) == "a view would change in less than 10 s; apply them again, to begin later"
+    assert history.reason(2) == "a view would change in less than 10 s; apply them again, so that it changes later"
     await made.apply(3, SHARPER)
     await made.learned(3)
 
@@ -415,7 +415,7 @@ async def test_missing_right_to_a_topic_makes_its_records_late_and_nothing_else(
 
 
 async def test_audience_whose_topic_is_missing_holds_up_no_earlier_window(changing: Make, account: Account) -> None:
-    """Records of one window leave together, so from the change on the others wait with it."""
+    """Records of one window leave together, so after the change the other audiences wait as well."""
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     script = [event for minute in range(4) for event in events(made, minute)]

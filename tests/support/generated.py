@@ -13,7 +13,7 @@ START = "2024-01-01T00:00:00Z"
 START_MS = 1_704_067_200_000
 KEYS = ("a", "b", "c", "d")
 FILE = "keys.txt"
-"""Beside the configuration, with `KEYS`."""
+"""Name of the file with `KEYS`, next to the configuration."""
 
 ODD_NAMES = (
     "page",

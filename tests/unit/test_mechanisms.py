@@ -317,7 +317,7 @@ EQUAL_CALLS: dict[str, Callable[[Any, Callable[[int], Any]], object]] = {
 
 @pytest.mark.parametrize("name", EQUAL_CALLS)
 def test_numpy_and_pandas_give_the_same_result(name: str) -> None:
-    """A number of NumPy must not get into exact arithmetic, where it would overflow."""
+    """NumPy numbers must not reach exact arithmetic, where they would overflow."""
     numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
     expected = EQUAL_CALLS[name](COUNTS, int)
     assert EQUAL_CALLS[name]({key: numpy.int64(count) for key, count in COUNTS.items()}, numpy.int64) == expected
@@ -331,13 +331,13 @@ def test_numpy_fraction_becomes_one_of_python() -> None:
     assert (type(left.numerator), type(left.denominator)) == (int, int)
 
 
-def test_series_of_whole_numbers_as_keys_has_their_text() -> None:
+def test_whole_numbers_as_keys_become_text() -> None:
     pandas = pytest.importorskip("pandas")
     ids = pandas.Series([7, 7, 8]).value_counts()
     assert set(dp.discrete_laplace_counts(ids, 1).counts) == {"7", "8"}
 
 
-def test_series_that_is_no_table_of_counts_is_refused() -> None:
+def test_series_without_counts_is_refused() -> None:
     numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
     wrong = (
         pandas.Series({"a": 1.5}),

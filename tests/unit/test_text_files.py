@@ -1,4 +1,4 @@
-"""A byte order mark, which spreadsheets and editors of Windows write, is no part of any text that is read."""
+"""A byte order mark, which Windows spreadsheets and editors write, is never part of the text that is read."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ async def _as_committed(_: Mapping[TP, int | None]) -> Mapping[TP, int]:
 
 
 async def _nothing_to_forget(_: str) -> None:
-    """No position is known."""
+    """Do nothing: without tables there are no positions to forget."""
 
 
 class App(faust.App):
@@ -118,9 +118,9 @@ class App(faust.App):
     claim: Claim
     protocol: str = ""
     find_positions: Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]] = staticmethod(_as_committed)
-    """Says where its partitions are read on (`Positions.find`)."""
+    """Returns the offsets at which reading continues (`Positions.find`)."""
     topic_made_again: Callable[[str], Awaitable[None]] = staticmethod(_nothing_to_forget)
-    """Is told of a topic that was deleted and made again (`Positions.begin_again`)."""
+    """Called with a topic that was deleted and created again (`Positions.begin_again`)."""
     outage: Outage
     block_cache: rocksdict.Cache
 

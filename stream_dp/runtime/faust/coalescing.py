@@ -15,8 +15,8 @@ tick, those behind it follow. So the logs alone say which records a tick finds i
 many at once, decides nothing. A record waits for the first tick behind it. Nobody believes a tick alone: the broker
 says when it was appended (`read_tick`).
 
-The ends that a tick names are high watermarks, and only committed records are fetched. So a tick also waits until the
-transactions that were open when it was made have been committed or aborted.
+The ends that a tick names are high watermarks, and only committed records are fetched. So a tick also waits until all
+transactions that were open when it was made have ended.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TickOrder:
             self._ticks[tp.partition] += [read_tick(record, self._bound_ms) for record in records]
 
     def forget(self, topic: str) -> None:
-        """Forget what is held of a topic."""
+        """Drop the fetched records of a topic."""
         for tp in [tp for tp in self._held if tp.topic == topic]:
             del self._held[tp]
         if topic == self._topic:
@@ -259,13 +259,13 @@ class CoalescingConsumer:
         await super().on_partitions_assigned(assigned, generation_id)  # type: ignore[misc]
 
     async def seek_to_committed(self) -> Any:
-        """Seek to where the tables say that reading continues (`positions`); committed offsets are only a hint.
+        """Seek to the offsets at which the tables say that reading continues; committed offsets are only a hint.
 
-        Faust calls this when the tables are recovered. What was held before was fetched before: during a rebalance no
-        fetch of these partitions begins.
+        Faust calls this when the tables are recovered. Records that are held now were fetched before the rebalance,
+        because no fetch of these partitions begins during one.
 
         Returns:
-            By partition, where it was sought to; of a changelog, its committed offset.
+            The offset of each partition after the seek; for a changelog, its committed offset.
         """
         assignment = self._assignments  # another one during the seek has partitions that it does not reach
         committed = await super().seek_to_committed()  # type: ignore[misc]
@@ -277,7 +277,7 @@ class CoalescingConsumer:
         return {**committed, **found}
 
     async def begin_again(self, topic: str) -> None:
-        """Read a topic that was made again from its start; what was fetched of the former one is forgotten."""
+        """Read a topic that was created again from its start, and drop what was fetched from the deleted one."""
         places = [tp for tp in self.assignment() if tp.topic == topic]
         self._starts += 1
         self._order.forget(topic)

@@ -160,7 +160,7 @@ class Carrier:
         outboxes: what waits to be published (`Publisher`), by partition and the owner as whom
             it was loaded.
         outboxes_changed: set when more waits.
-        release_topics: of the partitions that are loaded.
+        release_topics: the release topics of the loaded partitions.
         publishing: held while records are published.
     """
 
@@ -170,7 +170,7 @@ class Carrier:
         Args:
             app: the application that sends.
             client: a client of its broker.
-            topics: of the application.
+            topics: the topics of the application.
         """
         self.counters = Counters()
         self.balances = Balances(topics.accounts)
@@ -259,7 +259,7 @@ class Carrier:
     async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
         """Publish records as the owner of the partition that stored them, with the time of their slot.
 
-        Those of topics that are stopped are left out (`ReleaseTopics`).
+        Records for stopped release topics are left out (`ReleaseTopics`).
 
         Raises:
             PartitionLostError: a successor has published to one of their topics.
@@ -270,10 +270,10 @@ class Carrier:
         self.balances.take(messages)
 
     async def leave_out(self, topics: Collection[str]) -> None:
-        """Take note that records are left out of topics that are stopped."""
+        """Store that records are about to be left out of stopped release topics."""
 
     async def _publish_or_stop(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> bool:
-        """Publish records; return False if one of their topics may have been stopped before they were acknowledged."""
+        """Publish records; return False if one of their topics may have stopped before they were acknowledged."""
         stopped = self.release_topics.stopped
         await self.leave_out({message.topic for message in messages} & stopped)
         going = [message for message in messages if message.topic not in stopped]
@@ -411,7 +411,7 @@ class Publisher:
             del host.outboxes[key]
         table = host.tables[RELEASES]
         return [
-            (key, outboxes.publish(slot_ms, table.rows(key[0]), host.lacking))
+            (key, outboxes.publish(slot_ms, table.rows(key[0]), host.absent))
             for key, outboxes in host.outboxes.items()
             if outboxes.next_ms is not None and outboxes.next_ms <= slot_ms
         ]

@@ -103,13 +103,13 @@ async def _nothing_deleted() -> None:
 
 
 AGAIN_SECONDS = 0.5
-"""Between two looks at what something waits for: settings that can be taken up, or records to be acknowledged."""
+"""Interval between two looks at something awaited: newer settings, or acknowledgements of records."""
 REPUBLISHED_AT_ONCE = 100
-"""Kept records that are read and written together."""
+"""Number of kept records that are read and written together."""
 
 
 class _AbandonedError(Exception):
-    """A topic was deleted, or settings changed, while it was written again. That begins anew if it is still wanted."""
+    """Raised when a topic is deleted, or settings change, while it is written again. If still ordered, it restarts."""
 
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class Host(Carrier):
     Attributes:
         plan: the plan that holds.
         topics: the topics of its application.
-        catch_up: goes by all settings that were accepted, if these are newer (`Adoption`).
+        catch_up: adopts accepted settings that are newer than the ones in use (`Adoption`).
         tables: the application's tables by name.
         clock_ms: the clock of the worker.
         earliest_ms: the same, or its wall clock where that is behind: what is disclosed at a time waits for this.
@@ -177,7 +177,7 @@ class Host(Carrier):
         """By topic and partition, what reads it; release engines are by themselves."""
         self._engines: dict[int, ReleaseEngine] = {}
         self._republishing: set[str] = set()
-        """Topics that are being written again."""
+        """Release topics that are being written again."""
         self._told: set[int] = set()
         """Partitions whose engine is being told the time."""
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -197,9 +197,9 @@ class Host(Carrier):
         self._forget_parts()
 
     @property
-    def lacking(self) -> tuple[str, ...]:
-        """The release topics that are not there: what leaves to them waits."""
-        return self._factory.lacking
+    def absent(self) -> tuple[str, ...]:
+        """The release topics that do not exist; records for them wait."""
+        return self._factory.absent
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
@@ -306,7 +306,7 @@ class Host(Carrier):
         return give_way
 
     async def settled(self) -> None:
-        """Go by all settings that were accepted, and make sure that what is stored can be read as a whole.
+        """Adopt all accepted settings, and make sure that everything stored can be read.
 
         Raises:
             ConfigError: records of a changelog were deleted.
@@ -486,7 +486,7 @@ class Host(Carrier):
                 self.topics.release,
                 engine.views,
                 whole=self._accept_loss,
-                lacking=[*self._factory.lacking, *stopped],
+                absent=[*self._factory.absent, *stopped],
             )
         )
         load = engine.load(
@@ -504,7 +504,7 @@ class Host(Carrier):
     # -- release topics -------------------------------------------------------------------------------------------
 
     async def _load_topics(self, partition: int, engine: ReleaseEngine) -> None:
-        """Find out which release topics of a partition are stopped."""
+        """Load which release topics of a partition are stopped."""
         table, names = self.tables[RELEASES], self.release_topics.names(engine.views)
         owner = table.owner(partition)
         present = await self._app.outage.patiently(lambda: self._client.describe(names))
@@ -514,9 +514,9 @@ class Host(Carrier):
             await table.commit(partition, fresh, owner)
 
     async def delete_over(self, partition: int) -> None:
-        """Delete the release topics of removed views of which the retention of every window is over.
+        """Delete the release topics of removed views whose windows have all passed their retention.
 
-        That is the case by the schedule, whatever was counted.
+        Only the schedule decides this, not the data.
 
         Raises:
             BrokerError: the cluster does not answer, or refused.
@@ -527,10 +527,12 @@ class Host(Carrier):
         own = [topic for topic, state in present.items() if self.release_topics.is_own(partition, topic, state.id)]
         if own:
             await self._client.delete(own)
-            log.info("deleted the topics of views that were removed, since their retention is over: %s", ", ".join(own))
+            log.info(
+                "deleted the release topics of removed views, because their retention has ended: %s", ", ".join(own)
+            )
 
     async def want_topic(self, partition: int, wanted: Republication) -> None:
-        """Take an order to write a release topic again: it is stored, and carried out by `tell_time`."""
+        """Store an order to write a release topic again; `tell_time` starts its execution."""
         while partition not in self._engines:
             async with self._engine_locks[partition]:
                 if partition not in self._engines:
@@ -541,7 +543,7 @@ class Host(Carrier):
             await self._store_topic(partition, wanted.topic, ordered)
 
     async def leave_out(self, topics: Collection[str]) -> None:
-        """Store that topics have to be written again, before records are left out of them."""
+        """Store that topics must be written again, before any record is left out of them."""
         for partition, topic, row in self.release_topics.left_out(topics):
             await self._store_topic(partition, topic, row)
 
@@ -551,10 +553,10 @@ class Host(Carrier):
         self.release_topics.take(partition, topic, row)
 
     async def _republish(self, partition: int, topic: str, topic_id: str) -> None:
-        """Write every kept record to a release topic; from then on it is not stopped.
+        """Write every kept record to a release topic; after that the topic is no longer stopped.
 
-        The first pass runs beside everything else. The second one holds up what is published: it writes what has left
-        since, and takes back what has expired since.
+        The first pass runs while other records are published. The second pass holds up publishing: it writes the
+        records published since, and takes back those that have expired since.
         """
         table, owner = self.tables[RELEASES], None
         try:
@@ -588,10 +590,10 @@ class Host(Carrier):
         topic_id: str,
         written: WrittenAgain,
     ) -> None:
-        """Write the kept records of a topic that were not written yet.
+        """Write the kept records of a topic that are not written yet.
 
         Raises:
-            _AbandonedError: the release engine is being made anew, by newer settings. They may have other views.
+            _AbandonedError: newer settings, which may have other views, are replacing the release engine.
         """
         engine = self._engines.get(partition)
         if engine is None:
@@ -613,10 +615,10 @@ class Host(Carrier):
         topic: str,
         topic_id: str,
     ) -> None:
-        """Write records to a topic that is stopped.
+        """Write records to a stopped release topic.
 
         Raises:
-            _AbandonedError: the topic was deleted meanwhile.
+            _AbandonedError: the topic was deleted in the meantime.
             PartitionLostError: the partition has changed hands.
         """
         if not records:
@@ -671,7 +673,7 @@ class Host(Carrier):
         return read_order(record, self.plan, self._factory.life(self.topics.control))
 
     def republication(self, record: Any) -> Republication | None:
-        """Return the order of a record of the control topic to write a release topic again, None if it is none."""
+        """Return the order to write a release topic again in a record of the control topic; None if it has none."""
         return read_republication(record.key, record.value)
 
     def fan_out(self, key: bytes, value: bytes) -> list[Message]:

@@ -105,7 +105,7 @@ def protocol(plan: Plan, settled: Settled, keys: KeyRing) -> str:
     shared = read_by_workers(plan)
     topics = {spec.name: spec.partitions for spec in Topics.of(plan).all(plan) if spec.name in shared}
     sources = {topic: source.partitions for topic, source in sources_of(plan).items()}
-    stateless = Topics.of(plan).stateless(plan)  # which life of theirs it is does not matter
+    stateless = Topics.of(plan).stateless(plan)  # how often they were created does not matter
     lives = {name: settled.topics[name].number for name in topics if name in settled.topics and name not in stateless}
     agreed = msgspec.json.encode((topics, sources, lives, settled.uncounted, keys.agreed), order="sorted")
     return f"stream-dp-{hashlib.sha256(agreed).hexdigest()[:12]}"

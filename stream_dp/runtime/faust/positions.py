@@ -1,11 +1,11 @@
-"""Positions: where a worker continues to read its partitions, as its tables have it.
+"""Positions: the offsets at which a worker continues to read its partitions, according to its tables.
 
 A group's committed offset is only a hint. Anyone with a right to the group can move or delete it, and a broker deletes
-it when a group has had no members for some days. The tables know what was counted. So a committed offset that is ahead
-of them is ignored; from one that is behind, and from the start where there is none, records are read again, which has
-no effect.
+it when a group has had no members for some days. The tables know what was counted. So a committed offset ahead of the
+tables is ignored. If it is behind or missing, records are read again, which has no effect.
 
-* Sources and re-keyed events: the row that says how far they are counted (`count_rows.Marker`, `SourceProgress`).
+* Sources and re-keyed events: the row that says up to which offset they are counted (`count_rows.Marker`,
+  `SourceProgress`).
 * Ticks, partial counts, merged counts and orders: each commit of the table that their agent writes also stores the
   offset after the last chunk that the agent has finished.
 * The control topic has one partition and no table of its own. It is small and compacted, and is read from its start.
@@ -37,19 +37,19 @@ POSITION = b"\x00position"
 
 
 class Position(msgspec.Struct, array_like=True, frozen=True):
-    """The offset after the last record of a partition that was handled, in the topic with an id."""
+    """The offset after the last record that an agent has finished, with the id of the topic."""
 
     topic_id: str
     offset: int
 
 
 def position_key(topic: str) -> bytes:
-    """Return the key of the row that says how far a topic was read."""
+    """Return the key of a topic's `Position` row."""
     return POSITION + text(topic)
 
 
 class Positions:
-    """Positions of the partitions of one worker."""
+    """Positions of one worker in its partitions."""
 
     def __init__(self, plan: Plan, tables: Mapping[str, DurableTable], client: Client, outage: Outage) -> None:
         """Set up the positions; none is known yet.
@@ -72,7 +72,7 @@ class Positions:
             topics.merged: RELEASES,
             topics.orders: RELEASES,
         }
-        """By topic whose position is a row of its own: the table that its agent writes."""
+        """Table that the agent of a topic writes, by topic; these topics have `Position` rows."""
         self._coalesced = {topics.control, *self._sources, *self._rekeyed, *self._written_by}
         self._ids: Mapping[str, str] = {}
         self._lives: Mapping[str, int] = {}
@@ -80,30 +80,30 @@ class Positions:
         """The offset after the last finished chunk."""
         self._stored: dict[TP, int] = {}
         self.round = 0
-        """Number of times that all positions were found or forgotten; a chunk of an earlier round says nothing."""
+        """Number of times that the positions were found or forgotten; chunks of earlier rounds are ignored."""
 
     def go_by(self, lives: Mapping[str, int]) -> None:
-        """Take note of how often each topic was made; offsets of re-keyed events count from there."""
+        """Note how often each topic was created; offsets of re-keyed events belong to one creation."""
         self._lives = lives
 
     def forget(self) -> None:
-        """Forget what was read: partitions may have changed hands, or a topic was made again."""
+        """Forget what was read, because partitions may have moved to other workers or a topic was created again."""
         self.round += 1
         self._finished.clear()
         self._stored.clear()
 
     async def begin_again(self, topic: str) -> None:
-        """Take note that a topic was deleted and made again: what was read of the former one says nothing."""
+        """Forget what was read of a topic that was deleted and created again."""
         self.forget()
         states = await self._outage.patiently(lambda: self._client.describe([topic]))
         self._ids = {**self._ids, **{name: state.id for name, state in states.items()}}
 
     def finish(self, tp: TP, last: int, fetched_in: int) -> None:
-        """Take note that an agent has finished a chunk.
+        """Note that an agent has finished a chunk.
 
         Args:
-            tp: its partition.
-            last: the offset of its last record.
+            tp: the partition of the chunk.
+            last: the offset of the chunk's last record.
             fetched_in: the round in which the agent got it.
         """
         if fetched_in == self.round and tp.topic in self._written_by:
@@ -121,14 +121,14 @@ class Positions:
         return found
 
     async def find(self, committed: Mapping[TP, int | None]) -> dict[TP, int]:
-        """Return where to read on.
+        """Return the offsets at which reading continues.
 
         Args:
-            committed: the offset that the group has committed for each assigned partition, None where there is none.
+            committed: the group's committed offset for each assigned partition; None if there is none.
 
         Returns:
-            By partition, the offset of the next record; partitions of changelogs are not among them, nor those of
-            which the table is not this worker's.
+            The offset of the next record, by partition. Partitions of changelogs are left out, and so are partitions
+            whose table this worker does not own.
         """
         states = await self._outage.patiently(lambda: self._client.describe(self._written_by))
         self._ids = {name: state.id for name, state in states.items()}
@@ -139,7 +139,7 @@ class Positions:
             try:
                 found[tp] = self._position(tp, offset or 0)
             except PartitionLostError:
-                log.debug("%s is assigned and its table is not", tp)
+                log.debug("%s is assigned, but its table is not owned", tp)
         return found
 
     def _position(self, tp: TP, committed: int) -> int:
@@ -150,8 +150,8 @@ class Positions:
         counted = self._counted(tp)
         if committed > counted:
             log.warning(
-                "the committed offset %d of %s, partition %d, is ahead of what is counted. It is ignored; "
-                "reading continues at %d",
+                "the committed offset %d of topic %s, partition %d, is ahead of what was counted. It is ignored; "
+                "reading continues at offset %d",
                 committed,
                 tp.topic,
                 tp.partition,

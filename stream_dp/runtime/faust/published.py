@@ -29,7 +29,7 @@ async def read_published(
     views: Collection[ViewPlan],
     *,
     whole: bool,
-    lacking: Collection[str] = (),
+    absent: Collection[str] = (),
 ) -> Published:
     """Read the public topics of views up to where they end now.
 
@@ -38,15 +38,14 @@ async def read_published(
         topic: of a view's name and an audience: their public topic.
         views: the views.
         whole: read all of them; otherwise the `NEWEST` records of each, at least.
-        lacking: topics that do not exist yet; all others do.
+        absent: topics that do not exist yet; all others exist.
 
     Returns:
         What compaction leaves of what was read: the newest record of every key that was not taken back since.
 
     Raises:
         BrokerError: the cluster does not answer.
-        StateError: a topic holds a record that is none of ours, or a transaction is open in one, so that releases could
-            be missed.
+        StateError: a topic has a record of another application, or an open transaction that could hide releases.
     """
     definitions: dict[str, list[ViewPlan]] = {}
     for one in views:
@@ -56,7 +55,7 @@ async def read_published(
     places = {
         topic(view.view, audience): (definitions[view.view], audience) for view in held for audience in view.readers
     }
-    places = {place: asked for place, asked in places.items() if place not in lacking}
+    places = {place: asked for place, asked in places.items() if place not in absent}
     found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
     parts = [TP(place, 0) for place in places]
     await client.check_decided(parts)

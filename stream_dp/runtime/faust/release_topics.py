@@ -1,15 +1,16 @@
-"""Release topics of one worker: which topic its records go to, and what happens when one is deleted.
+"""Release topics of one worker: the topic that each record goes to, and what happens when one is deleted.
 
-A release topic holds no state. When it is deleted, its audience gets nothing until an operator asks for it to be
-written again, and all other audiences go on. The table has a row for each release topic with the id of the topic that
-records were written to. A topic is *stopped* as long as the topic with that id is not there, whether or not there is
-another one of its name: nothing is written to a topic that nobody asked for. What leaves meanwhile counts as
-published; its record is kept with the others of its window. Before the first record is left out, the row says that the
-topic has to be written again. So nothing is missing from a topic that only seemed to be gone, or was brought back.
+A release topic holds no state. If it is deleted, its audience gets nothing until an operator asks for the topic to be
+written again; all other audiences are served as before. The table has a row for each release topic, with the id of the
+topic that records were written to. A release topic is *stopped* while the topic with that id does not exist, even if
+another topic has its name: nothing is written to a topic that no one asked for. Records that leave in the meantime
+count as published, and are kept with the others of their window. Before the first record is left out, the row says that
+the topic must be written again. So if the topic was only thought to be deleted, or was restored, no record is missing.
 
-`stream-dp republish` makes the topic if it is missing, and asks for it by its id. The owner of the partition stores
-that, writes every kept record with the time of its slot, and then stores the id: from there on the topic is as any
-other. A crash before that begins again from the first record, with the same bytes.
+`stream-dp republish` creates the topic if it is missing, and orders it to be written by its id. The owner of the
+partition stores the order, writes every kept record with the time of its slot, and then stores the id: after that the
+topic is no longer stopped. If the worker crashes before that, it starts again with the first record, with the same
+bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TOPIC = b"\x00topic"
 
 
 class TopicRow(msgspec.Struct, array_like=True, frozen=True):
-    """The id of the topic that records are written to, and of the one that they are to be written to again."""
+    """The id of the topic that records are written to, and of the topic that is to be written again."""
 
     written_id: str
     wanted_id: str = ""
@@ -42,7 +43,7 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
     """The ids of the topics before these. The control topic is read again from its start, with every order in it."""
 
     def ordered(self, topic_id: str) -> TopicRow | None:
-        """Return the row once the topic with an id is to be written again; None if that was done or is out of date."""
+        """Return the row after an order to write the topic with an id again; None if the order is done or outdated."""
         known = dict.fromkeys(one for one in (*self.former_ids, self.written_id, self.wanted_id) if one)
         return None if topic_id in known else TopicRow("", topic_id, tuple(known))
 
@@ -55,26 +56,26 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
         return TopicRow(topic_id, "", self.former_ids)
 
     def stored(self, topic: str) -> Row:
-        """Return the row of a topic."""
+        """Return this as the stored row of a topic."""
         return TOPIC + text(topic), encode(self)
 
 
 class ReleaseTopics:
-    """Release topics of the partitions that a worker has loaded."""
+    """Release topics of a worker's loaded partitions."""
 
     def __init__(self, topic: Callable[[str, str], str]) -> None:
-        """Set up; nothing is loaded.
+        """Set up the release topics; nothing is loaded.
 
         Args:
-            topic: of a view's name and an audience: their public topic.
+            topic: returns the release topic of a view and an audience.
         """
         self._topic = topic
         self._rows: dict[int, dict[str, TopicRow]] = {}
-        """By partition of the ledgers, and topic."""
+        """Rows by partition of the ledgers and by topic."""
         self._read_by: dict[str, tuple[str, str]] = {}
-        """By topic that is to be there: the view and the audience."""
+        """View and audience, by topic that must exist."""
         self._present: dict[str, str] = {}
-        """The ids of the topics that are there."""
+        """Ids of the topics that exist, by name."""
         self._changed = asyncio.Event()
 
     def names(self, views: Iterable[ViewPlan]) -> list[str]:
@@ -84,7 +85,7 @@ class ReleaseTopics:
 
     @property
     def known(self) -> list[str]:
-        """The topics of all partitions that were loaded."""
+        """The release topics of all loaded partitions."""
         return [topic for rows in self._rows.values() for topic in rows]
 
     def load(
@@ -95,17 +96,17 @@ class ReleaseTopics:
         present: Mapping[str, TopicState],
         rows: Rows,
     ) -> list[Row]:
-        """Take the topics of a partition.
+        """Load the release topics of a partition.
 
         Args:
             partition: the partition.
-            views: the views whose ledger lives in it.
-            claimed: the ids of the topics that the application has claimed.
-            present: their release topics that are there.
-            rows: of the releases table.
+            views: the views whose ledger is in the partition.
+            claimed: ids of the topics that the application has claimed.
+            present: release topics of the views that exist.
+            rows: the rows of the releases table.
 
         Returns:
-            The rows to store: of topics that are new to the application.
+            The rows to store, for topics that are new to the application.
         """
         found: dict[str, TopicRow] = {}
         fresh: list[Row] = []
@@ -128,17 +129,17 @@ class ReleaseTopics:
         return fresh
 
     def forget(self) -> None:
-        """Forget everything: partitions may have changed hands."""
+        """Forget everything, because partitions may have moved to other workers."""
         self._rows.clear()
         self._read_by.clear()
         self._present.clear()
 
     def look(self, present: Mapping[str, TopicState], asked: Collection[str]) -> None:
-        """Take note of which topics are there.
+        """Note which topics exist.
 
         Args:
-            present: the topics that are there.
-            asked: the topics that were asked for.
+            present: the topics that exist.
+            asked: the topics that were looked up.
         """
         before = self.stopped
         for topic in asked:
@@ -154,7 +155,7 @@ class ReleaseTopics:
 
     @property
     def stopped(self) -> set[str]:
-        """The topics that nothing is written to."""
+        """The stopped release topics."""
         return {
             topic
             for rows in self._rows.values()
@@ -164,7 +165,7 @@ class ReleaseTopics:
 
     @property
     def problems(self) -> list[str]:
-        """Problems for an operator to solve: topics that are stopped and that somebody reads."""
+        """Problems that an operator must solve: stopped release topics that have an audience."""
         return list(self._words(self.stopped))
 
     def _words(self, topics: Collection[str]) -> Iterator[str]:
@@ -172,8 +173,8 @@ class ReleaseTopics:
             if topic in self._read_by:
                 view, audience = self._read_by[topic]
                 yield (
-                    f"topic {topic} was deleted: audience {audience} gets nothing more of view {view}; all other "
-                    f"audiences do. `stream-dp republish FILE {view} {audience}` writes it again"
+                    f"topic {topic} was deleted, so audience {audience} gets nothing more of view {view}; all other "
+                    f"audiences do. To write it again: `stream-dp republish FILE {view} {audience}`"
                 )
 
     def until_stopped(self) -> Awaitable[Any]:
@@ -181,7 +182,7 @@ class ReleaseTopics:
         return self._changed.wait()  # of the present event: a task that runs later would wait for the next one
 
     def left_out(self, topics: Collection[str]) -> list[tuple[int, str, TopicRow]]:
-        """Return the rows to store before records are left out of topics, with their partition and topic."""
+        """Return the rows to store before records are left out of topics, each with its partition and topic."""
         return [
             (partition, topic, row.unwritten())
             for partition, rows in self._rows.items()
@@ -190,7 +191,7 @@ class ReleaseTopics:
         ]
 
     def row(self, partition: int, topic: str) -> TopicRow | None:
-        """Return what is known of a topic of a partition; None if it is not one of its topics."""
+        """Return the row of a partition's topic; None if the partition does not have this topic."""
         return self._rows.get(partition, {}).get(topic)
 
     def take(self, partition: int, topic: str, row: TopicRow) -> None:
@@ -199,17 +200,17 @@ class ReleaseTopics:
             self._rows[partition][topic] = row
 
     def is_own(self, partition: int, topic: str, topic_id: str) -> bool:
-        """Return True if the topic with an id is the one that records of a partition were written to."""
+        """Return True if records of a partition were written to the topic with this id."""
         row = self.row(partition, topic)
         return row is not None and row.written_id == topic_id
 
     def is_there(self, topic: str, topic_id: str) -> bool:
-        """Return True if a topic is there, with an id."""
+        """Return True if the topic with this id exists."""
         return self._present.get(topic) == topic_id
 
     @property
     def wanted(self) -> list[tuple[int, str, TopicRow]]:
-        """The topics that are to be written again and are there, with their partition."""
+        """The existing topics that are to be written again, each with its partition."""
         return [
             (partition, topic, row)
             for partition, rows in self._rows.items()

@@ -117,7 +117,7 @@ class DurableTable(Table):
         self._given_up: dict[int, Exception] = {}
         """Why a step of a partition failed; whoever asks for the partition meets it again."""
         self.stored_beside: Callable[[str, int], list[Row]] = _nothing_beside
-        """Rows to store with a commit, by the table's name and the partition (`Positions.rows`)."""
+        """Returns the rows to store with a commit of a table's partition (`Positions.rows`)."""
 
     # -- ownership --------------------------------------------------------------------------------------------
 

@@ -32,13 +32,13 @@ def _assignment(consumer: AIOKafkaConsumer) -> Any:
 
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
-    """Faust's consumer, which it lets wait for 1.5 s and read uncommitted records."""
+    """Faust's consumer, changed in what it waits for and in which records it reads."""
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         consumer._key_deserializer = BARE
-        # Faust 0.15.3 sets this for `exactly_once` alone: without it, events of aborted transactions were counted.
+        # Faust 0.15.3 sets this only with `exactly_once`; without it, events of aborted transactions were counted.
         consumer._isolation_level = READ_COMMITTED
         return consumer
 
@@ -80,10 +80,10 @@ class Consumer(CoalescingConsumer, driver.Consumer):
         return message_of(self.app, tp, record, record.value, record.key, record.headers)
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """Return where changelogs end, for a recovery.
+        """Return the high watermarks of changelogs, at which a recovery ends.
 
-        Faust asks its consumer, which reads committed records: a recovery would end at a transaction that someone else
-        holds open in a changelog, and miss the rows after it. With the high watermarks it waits.
+        Faust asks its consumer, which reads only committed records: a recovery would end at an open transaction of
+        someone else in a changelog, and miss the rows after it. With the high watermarks, the recovery waits.
         """
         ends = await self.app.ends(partitions)
         return {TP(*place): end for place, end in ends.items()}

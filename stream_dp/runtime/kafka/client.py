@@ -134,14 +134,14 @@ class Client(Protocol):
     ) -> AsyncIterator[Any]:
         """Every record of the topics from the beginning, then new ones; `until_end` stops where the logs ended.
 
-        Records of aborted transactions are left out. Records after the first one of an open transaction come when it
-        has ended; `until_end` does not wait for them (`stable_ends`).
+        Records of aborted transactions are left out. Records from the start of an open transaction on are read when it
+        ends; `until_end` does not wait for them (`stable_ends`).
 
         With `last`, only that many offsets before those ends are read of each partition; compaction may have left fewer
         records there. Of a partition in `since` only the records from that offset on are read.
 
-        With `foreign`, a record that cannot be read is handed on as such (`events.unreadable_reason`), since others
-        write these topics. Otherwise it raises a StateError.
+        With `foreign`, for topics that others write, a record that cannot be read is returned with its reason
+        (`events.unreadable_reason`). Otherwise it raises a StateError.
         """
 
     async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -157,7 +157,7 @@ class Client(Protocol):
         """
 
     async def check_decided(self, places: Collection[TopicPartition]) -> None:
-        """Make sure that all records that are in partitions now can be read.
+        """Make sure that no open transaction hides records of partitions.
 
         Raises:
             StateError: a transaction is open in one of them.
@@ -169,7 +169,7 @@ class Client(Protocol):
             if offset < end:
                 raise StateError(
                     f"a transaction is open in topic {place.topic}, partition {place.partition}, at offset {offset}: "
-                    "later records cannot be read. Only stream-dp may write to this topic, and it does so without "
+                    "later records cannot be read. Only stream-dp may write to this topic, and it uses no "
                     "transactions. Stop the other producer, wait until its transaction ends, and try again"
                 )
 
@@ -199,12 +199,12 @@ class KafkaClient(Client):
         """Set up the client on started parts.
 
         Args:
-            cluster: how the cluster is reached.
+            cluster: settings of the connection to the cluster.
             producer: writes records.
             admin: sends all other requests.
             idle: a consumer without partitions, whose connections are free; asked where partitions end.
-            stable: another one, which reads committed records only; asked how far partitions can be read.
-            publish_seconds: time limit of what is published, None for none.
+            stable: another one, which reads only committed records; asked how far partitions can be read.
+            publish_seconds: time limit for publishing; None for no limit.
         """
         self._cluster = cluster
         self._address = cluster.address
@@ -486,7 +486,7 @@ class KafkaClient(Client):
         return await self._offsets(self._idle, self._idle.end_offsets, places)
 
     async def stable_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return how far partitions can be read now, as their leaders say.
+        """Return how far partitions can be read now, according to their leaders.
 
         Raises:
             BrokerError: not every leader answered in time.

@@ -24,9 +24,9 @@ from stream_dp.text_files import read_fault, read_text
 log = logging.getLogger("stream_dp.worker")
 
 READ_COMMITTED = "read_committed"
-"""Isolation level of a consumer that gets no record of an open or aborted transaction."""
+"""Isolation level of a consumer that reads no records of open or aborted transactions."""
 READ_UNCOMMITTED = "read_uncommitted"
-"""Isolation level of a consumer that gets every record, and is told high watermarks as the ends of partitions."""
+"""Isolation level of a consumer that reads every record, and gets high watermarks as the ends of partitions."""
 OPEN_TO_OTHERS = 0o007
 """Of a file's mode: what everybody else on the machine may do with it."""
 
@@ -76,10 +76,10 @@ class Cluster:
         return self.broker.address
 
     def consumer(self, *, isolation_level: str = READ_COMMITTED, **options: Any) -> AIOKafkaConsumer:
-        """Return a new consumer that belongs to no group.
+        """Return a new consumer without a group.
 
         Args:
-            isolation_level: `READ_COMMITTED` for everything that reads records.
+            isolation_level: `READ_COMMITTED` for every consumer that reads records.
             options: further arguments of `AIOKafkaConsumer`.
         """
         return AIOKafkaConsumer(

@@ -50,7 +50,7 @@ class SettingsLog:
 
     @property
     def history(self) -> SettingsHistory:
-        """The settings and verdicts that were read."""
+        """The settings and verdicts read so far."""
         return SettingsHistory.of(self._records)
 
     async def read(self, end: int | None = None) -> bool:
@@ -71,7 +71,7 @@ class SettingsLog:
             end = (await self._client.ends([self.place])).get(self.place, 0)
         before = len(self._records)
         if end > self._read_to:
-            # Records after the first one of an open transaction are read when it has ended.
+            # Records from the start of an open transaction on are read when it ends.
             end = (await self._client.stable_ends([self.place])).get(self.place, 0)
         if end > self._read_to:
             since = {self.place: self._read_to}
@@ -107,13 +107,13 @@ class SettingsLog:
         return self.history.posted[posted.number - 1 :][:1] == [posted]
 
     async def judge(self, verdict: Verdict) -> None:
-        """Write a verdict on settings to the control topic. If there is one already, nothing changes by this one.
+        """Write a verdict on settings to the control topic. It has no effect if there already is one.
 
         Args:
-            verdict: on settings that were read.
+            verdict: a verdict on settings that were read.
 
         Raises:
-            StateError: a transaction is open in the control topic, so nobody could read the verdict.
+            StateError: a transaction is open in the control topic, so the verdict could not be read.
             BrokerError: the cluster does not answer.
         """
         await self._client.check_decided([self.place])
@@ -141,7 +141,7 @@ async def read_history(plan: Plan, client: Client) -> SettingsHistory:
 
 
 async def read_accepted(plan: Plan, client: Client) -> list[Posted]:
-    """Read the settings that hold, oldest first; see `read_history`."""
+    """Read the accepted settings, oldest first; see `read_history`."""
     return (await read_history(plan, client)).accepted
 
 
@@ -151,7 +151,7 @@ async def post(plan: Plan, client: Client, posted: Posted) -> bool:
 
 
 async def post_accepted(plan: Plan, client: Client, posted: Posted) -> bool:
-    """Write settings that are known to be right to the control topic, and accept them.
+    """Write settings that were already checked to the control topic, and accept them.
 
     Returns:
         Whether they were posted. If not, others of that number came first.

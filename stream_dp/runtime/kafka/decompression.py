@@ -1,7 +1,7 @@
 """Decompression of Kafka's record batches: whole up to a limit, or piece by piece in constant memory.
 
-A megabyte may hold a gigabyte of blanks, so nothing here allocates what the bytes claim to hold. Snappy has no streams;
-one block of it holds at most 22 times its own size.
+A megabyte may decompress to a gigabyte of blanks, so nothing here allocates the size that the bytes claim. Snappy has
+no streams; one block decompresses to at most 22 times its own size.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ PIECE_BYTES = 1 << 16
 
 _ZLIB_GZIP_BITS = 31
 _SNAPPY_MAX_RATIO = 22
-"""A copy takes 3 bytes and yields at most 64."""
+"""Most that snappy expands: a copy takes 3 bytes and yields at most 64."""
 _XERIAL_HEADER_BYTES = 16
 _INITIAL_ROOM_BYTES = 1 << 16
 _ROOM_GROWTH = 8
-"""lz4 and zstd need not say how large their content is, so the room for it grows."""
+"""lz4 and zstd may leave out the size of their content, so the buffer grows in steps."""
 
 
 class DamagedError(Exception):
-    """Bytes contradict the format that they claim to have."""
+    """Raised when bytes do not follow their format."""
 
 
 class OversizedError(Exception):
-    """Decompressed, a payload takes more bytes than the limit."""
+    """Raised when a decompressed payload takes more bytes than the limit."""
 
 
 def decompress(codec: int, payload: memoryview, prefix: bytearray, limit: int) -> Any:
-    """Return a payload decompressed, with a prefix in front of it.
+    """Return a prefix followed by the decompressed payload.
 
     Args:
         codec: compression type in a batch's attributes, not 0.
         payload: the compressed bytes.
-        prefix: bytearray to put first.
+        prefix: bytes to put first.
         limit: largest size of the content in bytes.
 
     Returns:
@@ -62,20 +62,20 @@ def decompress(codec: int, payload: memoryview, prefix: bytearray, limit: int) -
 
 
 def stream(codec: int, payload: memoryview) -> Iterator[bytes]:
-    """Yield the content of a payload in pieces.
+    """Yield the decompressed content of a payload in pieces.
 
     Args:
         codec: compression type in a batch's attributes, 0 for none.
         payload: the bytes as they are in the batch.
 
     Raises:
-        DamagedError: the payload is damaged; the pieces before that were yielded.
+        DamagedError: the payload is damaged; the pieces before the damage were yielded.
     """
     try:
         yield from _STREAMS[codec](payload)
     except DamagedError:
         raise
-    except Exception as error:  # each library has its own, and zlib, lz4 and zstd share none
+    except Exception as error:  # each library raises its own errors, without a common base
         raise DamagedError from error
 
 
@@ -130,7 +130,7 @@ def _decompress_into_room(
 
 
 def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of a payload: Java's client frames them, the others write a single one."""
+    """Yield the blocks of a payload: Java's client frames them, other clients write a single block."""
     if not client_codec._detect_xerial_stream(payload):
         yield payload
         return
@@ -179,7 +179,7 @@ def _stream_snappy(payload: memoryview) -> Iterator[bytes]:
 
 
 def _stream_frames(new_decompressor: Callable[[], Any]) -> Callable[[memoryview], Iterator[bytes]]:
-    """Return a stream for a decompressor with the interface of the standard library's `lzma` and `zstd`."""
+    """Return a stream function for decompressors with the interface of the standard library's `lzma` and `zstd`."""
 
     def stream_frames(payload: memoryview) -> Iterator[bytes]:
         rest = bytes(payload)

@@ -203,7 +203,7 @@ class ListTopic:
             ConfigError: a record cannot be read.
         """
         places = [TopicPartition(self.name, partition) for partition in range(state.partitions)]
-        ends = await client.stable_ends(places)  # with `ends`, what an open transaction hides would be passed over
+        ends = await client.stable_ends(places)  # with `ends`, records that an open transaction hides would be skipped
         anew = state.id != self._id or any(ends.get(tp, 0) < offset for tp, offset in self._read_to.items())
         since = {} if anew else self._read_to
         if ends == since:
@@ -216,7 +216,7 @@ class ListTopic:
             place = TopicPartition(record.topic, record.partition)
             unreadable = describe_unreadable(place, record)
             if unreadable is not None:
-                raise ConfigError(f"{unreadable}; without it the list is not known")
+                raise ConfigError(f"{unreadable}; without this record the list is not known")
             read_to[place] = max(read_to.get(place, 0), record.offset + 1)
             waiting.append((record.key, record.value))
             if len(waiting) == _AT_ONCE:
@@ -366,7 +366,7 @@ class ListWatch:
 
     @property
     def topics(self) -> Collection[str]:
-        """The topics that are read."""
+        """Topics of the lists that are read."""
         return self._lists.topics.keys()
 
     def follow(self, plan: Plan) -> None:

@@ -1,7 +1,7 @@
-"""Transactions that stay open for long and block what a worker reads.
+"""Transactions that stay open for a long time and block what a worker reads.
 
 A partition is read up to its last stable offset, the first record of its oldest open transaction. Ticks that name a
-later end wait, and so do the windows that they close. If the producer has died, the broker aborts the transaction after
+later end wait, and so do the windows that they close. If the producer is dead, the broker aborts the transaction after
 the producer's `transaction.timeout.ms`.
 """
 
@@ -21,7 +21,7 @@ from stream_dp.windows.durations import format_duration
 log = logging.getLogger("stream_dp.worker")
 
 LOOK_SECONDS = 5.0
-"""Time between two looks."""
+"""Interval between two looks."""
 LONG_MS = 30_000
 """A transaction that blocks a partition for this long is reported."""
 
@@ -34,7 +34,7 @@ class OpenTransaction(NamedTuple):
 
 
 class OpenTransactions:
-    """The open transactions that block what one worker reads."""
+    """Watch for open transactions that block what one worker reads."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class OpenTransactions:
         whole: Callable[[], Collection[str]],
         steady_ms: Callable[[], int] = steady_clock_ms,
     ) -> None:
-        """Set up the watch; the application calls `look` again and again.
+        """Set up the watch; the application calls `look` repeatedly.
 
         Args:
-            client: of the broker.
-            assigned: returns the partitions that the worker was assigned.
-            whole: returns the topics of which it reads every partition.
-            steady_ms: a clock that is never set.
+            client: a client of the broker.
+            assigned: returns the partitions assigned to the worker.
+            whole: returns the topics of which the worker reads every partition.
+            steady_ms: a monotonic clock, in ms.
         """
         self._client = client
         self._assigned = assigned
@@ -59,13 +59,13 @@ class OpenTransactions:
         self._reported: set[OpenTransaction] = set()
 
     def long(self) -> dict[OpenTransaction, int]:
-        """Return the transactions that have blocked a partition for `LONG_MS`, each with its time so far, in ms."""
+        """Return the transactions that have blocked a partition for `LONG_MS` or longer, with that time in ms."""
         now_ms = self._steady_ms()
         ages = {one: now_ms - since_ms for one, since_ms in self._since_ms.items()}
         return {one: age_ms for one, age_ms in ages.items() if age_ms >= LONG_MS}
 
     async def look(self) -> None:
-        """Ask which transactions are open; log one line when one has been open for long, and one when it has ended."""
+        """Find the open transactions; log one line when one has been open for `LONG_MS`, and one when it has ended."""
         try:
             places = await self._places()
             # In this order, a record that is appended in between does not look like an open transaction.
@@ -80,20 +80,20 @@ class OpenTransactions:
         self._since_ms = {one: before.get(one, now_ms) for one in found}
         for one in self.long().keys() - self._reported:
             log.warning(
-                "a transaction has been open for more than %s in topic %s, partition %d, since offset %d: later "
-                "records are not read, and windows wait, until it ends",
+                "a transaction has been open for more than %s in topic %s, partition %d, since offset %d: until it "
+                "ends, later records are not read and windows wait",
                 format_duration(LONG_MS),
                 *one.place,
                 one.offset,
             )
             self._reported.add(one)
         for one in self._reported - found:
-            if one.place in ends:  # else the partition went to another worker
+            if one.place in ends:  # otherwise the partition moved to another worker
                 log.warning("the transaction of topic %s, partition %d, offset %d has ended", *one.place, one.offset)
         self._reported &= found
 
     async def _places(self) -> list[TopicPartition]:
-        """Return the partitions to ask about; a topic that was deleted would keep the client waiting."""
+        """Return the partitions to ask about, without those of deleted topics, on which the client would wait."""
         assigned = [TopicPartition(*place) for place in self._assigned()]
         whole = self._whole()
         present = await self._client.describe({*whole, *(place.topic for place in assigned)})

@@ -87,21 +87,21 @@ async def _refusal(cluster: Cluster, host: str, port: int) -> Fault | bool:
 
 
 async def explain_silence(cluster: Cluster) -> str:
-    """Return why a cluster that refuses nobody cannot be reached, and what to do; empty if nothing is known.
+    """Return why a cluster cannot be reached although it refused no one, and what to do; empty if unknown.
 
-    A broker answers the first request at any of its addresses, and names the one for all later requests. If that is a
-    name of another network, as of a container, every later request fails, and aiokafka says only that there was no
-    answer.
+    A broker answers the first request at any of its addresses, and advertises the address for later requests. If that
+    is a name in another network, such as a container's, later requests fail, and aiokafka reports only that there was
+    no answer.
 
     Args:
-        cluster: how it is reached.
+        cluster: settings of the connection to the cluster.
     """
     hosts = [(host, port) for host, port, _ in collect_hosts(cluster.address, randomize=False)]
     failures = await asyncio.gather(*(_connection_failure(host, port) for host, port in hosts))
     unresolved = [host for (host, _), failure in zip(hosts, failures, strict=True) if failure == UNRESOLVED]
     if len(unresolved) == len(hosts):
         names = ", ".join(dict.fromkeys(unresolved))
-        return f"this machine cannot resolve {names}. Correct `broker`, or the name service of this machine"
+        return f"this machine cannot resolve {names}. Correct `broker`, or the name resolution of this machine"
     for (host, port), failure in zip(hosts, failures, strict=True):
         if not failure:
             return await _advertised_failure(cluster, host, port)
@@ -109,7 +109,7 @@ async def explain_silence(cluster: Cluster) -> str:
 
 
 async def _advertised_failure(cluster: Cluster, host: str, port: int) -> str:
-    """Return which address that a broker names for its cluster cannot be reached; empty if there is none."""
+    """Return which address that a broker advertises cannot be reached, and the remedy; empty if all can."""
     options = {name: value for name, value in cluster.options.items() if name != "bootstrap_servers"}
     try:
         async with asyncio.timeout(PROBE_SECONDS):
@@ -123,7 +123,7 @@ async def _advertised_failure(cluster: Cluster, host: str, port: int) -> str:
     advertised = [(str(broker[1]), int(broker[2])) for broker in answer.brokers]
     failures = await asyncio.gather(*(_connection_failure(*address) for address in advertised))
     remedy = "In the settings of the broker, set advertised.listeners to an address that clients can reach"
-    if not all(failures):  # others are reached by what they advertise
+    if not all(failures):  # other brokers advertise addresses that work
         remedy = "That broker is down, or its advertised.listeners is not an address that clients can reach"
     for (other, other_port), failure in zip(advertised, failures, strict=True):
         if failure:
@@ -142,7 +142,7 @@ async def _connection_failure(host: str, port: int) -> str:
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
-    except (socket.gaierror, UnicodeError):  # a label that is empty or too long
+    except (socket.gaierror, UnicodeError):  # UnicodeError: a label is empty or too long
         return UNRESOLVED
     except TimeoutError:
         return "gets no answer there"
@@ -283,11 +283,11 @@ def is_silence(error: KafkaError | OSError) -> bool:
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], explain: Callable[[], Awaitable[str]] | None = None) -> T:
-    """Return the answer to a query of the broker, repeated until there is one.
+    """Repeat a query of the broker until there is an answer, and return it.
 
     Args:
         ask: the query.
-        explain: returns why there is no answer; the log says it once if the answer takes longer than is usual.
+        explain: returns why there is no answer; logged once if the answer takes unusually long.
     """
     explaining = None if explain is None else asyncio.create_task(_explain_later(explain))
     try:
@@ -301,12 +301,12 @@ async def patiently(ask: Callable[[], Awaitable[T]], explain: Callable[[], Await
 
 
 async def _explain_later(explain: Callable[[], Awaitable[str]]) -> None:
-    """Log why the broker does not answer, unless it does in the meantime.
+    """Log why the broker does not answer, unless it answers in the meantime.
 
-    A query may wait for ever: the producer of aiokafka 0.14 looks for its coordinator again and again.
+    A query may wait forever: the producer of aiokafka 0.14.0 looks up its coordinator again and again.
     """
     await asyncio.sleep(NOTICED_SECONDS)
-    with suppress(StreamDPError):  # what is wrong with certificates is the error of the query
+    with suppress(StreamDPError):  # the query itself raises errors about certificates
         if why := await explain():
             log.warning("%s", why)
 

@@ -92,13 +92,13 @@ async def create_owned(
     *,
     accept_loss: bool = False,
     now_ms: int = 0,
-    may_lack: bool = False,
+    allow_absent: bool = False,
     republished: Collection[str] = (),
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
-    A topic without state that was deleted is created again. A release topic that was deleted is not, and another one of
-    its name is left alone, until it is asked for: its claim stays that of the former one.
+    A deleted topic without state is created again. A deleted release topic is not created again, and another topic with
+    its name is not claimed, unless it is in `republished`: the claim keeps the id of the deleted topic.
 
     Safe to run by any number of workers at once. Of applications that name a topic alike, no two get through while the
     topic is there.
@@ -109,11 +109,11 @@ async def create_owned(
         key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
-        may_lack: go on without release topics that the cluster does not let this account create.
-        republished: release topics to create again, or to claim as they are, where the former one was deleted.
+        allow_absent: continue without release topics that this account may not create.
+        republished: deleted release topics to create again, or to claim if they were created again.
 
     Returns:
-        Its claim; of the topics that are lacking it says nothing.
+        The claim, without the topics that could not be created.
 
     Raises:
         ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
@@ -124,7 +124,7 @@ async def create_owned(
     topics = Topics.of(plan)
     await client.create([topics.owners])
     owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
-    optional = topics.releases(plan) if may_lack else frozenset[str]()
+    optional = topics.releases(plan) if allow_absent else frozenset[str]()
     key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
     gone: set[tuple[str, bytes]] = set()
     """Topics that were missing under a claim, and the claim's key."""
@@ -173,7 +173,7 @@ async def create_owned(
 
 
 async def _hidden(topics: Collection[str], client: Client) -> set[str]:
-    """Return the topics that this account may not see."""
+    """Return which topics this account may not see."""
     with suppress(AccessError):
         await client.describe(topics)
         return set()
@@ -187,11 +187,11 @@ async def _hidden(topics: Collection[str], client: Client) -> set[str]:
 
 
 async def _create(specs: Sequence[TopicSpec], optional: Collection[str], client: Client) -> set[str]:
-    """Create the topics that are missing, and return those of the optional ones that this account may not create.
+    """Create missing topics, and return the optional ones that this account may not create.
 
     Raises:
-        AccessError: this account may not create, or see, a topic that is needed.
-        BrokerError: the cluster refused such a topic.
+        AccessError: this account may not create or see a required topic.
+        BrokerError: the cluster refused to create a required topic.
     """
     try:
         await client.create(specs)
@@ -203,15 +203,15 @@ async def _create(specs: Sequence[TopicSpec], optional: Collection[str], client:
     else:
         return set()
     await client.create([spec for spec in specs if spec.name not in optional])
-    lacking: set[str] = set()
+    absent: set[str] = set()
     for spec in specs:
         if spec.name in optional and not await _create_one(spec, client):
-            lacking.add(spec.name)
-    return lacking
+            absent.add(spec.name)
+    return absent
 
 
 async def _create_one(spec: TopicSpec, client: Client) -> bool:
-    """Create a topic if it is missing, and return whether it is there and may be seen."""
+    """Create a topic if it is missing, and return whether this account can see it now."""
     try:
         await client.create([spec])
     except OutageError:
@@ -231,7 +231,7 @@ def encode_claim(claim: Claim) -> bytes:
     if len(encoded) > MESSAGE_BYTES:
         raise ConfigError(
             f"application {claim.application!r} has had {len(claim.topics)} topics, more than one claim can name; give "
-            "it another name, or take views out of it"
+            "it another name, or remove views from it"
         )
     return encoded
 
@@ -333,10 +333,10 @@ def _check_deleted(
 
 
 async def _read(owners: str, client: Client) -> tuple[list[Placed], int]:
-    """The claims that were not withdrawn, in the order of the log, and the offset of its last record.
+    """Return the claims that were not withdrawn, in the order of the log, and the offset of its last record.
 
     Raises:
-        StateError: a transaction is open in the topic, so that a claim could be missed.
+        StateError: a transaction is open in the topic, so a claim could be missed.
     """
     await client.check_decided([TopicPartition(owners, 0)])
     found: dict[bytes, Placed] = {}

@@ -1,9 +1,9 @@
-"""Record batches as a broker sends them, read so that no bytes of a producer or of a disk end a worker.
+"""Reader of record batches as a broker sends them; no bytes from a producer or a disk end a worker.
 
 The client's C code decompresses and parses an ordinary batch at once. A batch that is large, or that the C code
-rejects, is read as a stream, record by record: a record that cannot be read is refused, and all others come out the
-same on both paths. A record that is too large is skipped without being kept, so memory stays bounded. What becomes of a
-record depends on its own bytes, not on the records that share its batch.
+rejects, is read as a stream, record by record: a record that cannot be read is refused, and all others are the same on
+both paths. A record that is too large is skipped without being kept, so memory stays bounded. Whether a record is
+refused depends on its own bytes, not on the other records of its batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_RECORD_BYTES = 32 << 20
 """Size of the largest record that is read, and of the largest batch that is decompressed at once."""
 GROUP_RECORDS = 1000
 GROUP_BYTES = 1 << 20
-"""Records of a stream that are handed on together."""
+"""Number of records of a stream that are yielded together."""
 
 TOO_LARGE = "record_too_large"
 BAD_HEADER = "bad_header"
@@ -47,7 +47,7 @@ _HEADER_BYTES = 61
 _MIN_ENTRY_BYTES = 26
 """Size of the smallest entry of any format."""
 _MAX_GAP = 1 << 31
-"""Offsets that may be missing between two batches of a compacted topic; a larger gap is a damaged offset."""
+"""Most offsets that can be missing between two batches of a compacted topic; a larger gap means damage."""
 _MAX_VARINT_BYTES = 10
 _MAX_PREFIX_BYTES = 1 + 2 * _MAX_VARINT_BYTES
 """Size of the fields of a record up to its offset."""
@@ -58,7 +58,7 @@ _read_length = struct.Struct("!i").unpack_from
 
 
 class RefusedRecord(NamedTuple):
-    """Stands in for a record that cannot be read; it has the attributes of the client's records."""
+    """Stand-in for a record that cannot be read, with the attributes of the client's records."""
 
     offset: int
     timestamp: int
@@ -70,22 +70,22 @@ class RefusedRecord(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why it cannot be read."""
+        """Why the record cannot be read."""
         return self.headers[0][1].decode()
 
 
 def make_refusal(offset: int, reason: str, timestamp: int = NO_TIMESTAMP) -> RefusedRecord:
-    """Return what stands in for a record, or for a batch at the offset of its last record."""
+    """Return the stand-in for a record, or for a batch at the offset of its last record."""
     return RefusedRecord(offset, timestamp, None, ((UNREADABLE_HEADER, reason.encode()),))
 
 
 def is_too_large(record: Any) -> bool:
-    """Return True for the refusal of a record that was skipped, which may have taken a second."""
+    """Return True for the stand-in of a record that was too large; skipping it may have taken a second."""
     return isinstance(record, RefusedRecord) and record.reason == TOO_LARGE
 
 
 class _Record(NamedTuple):
-    """A record that was parsed here; it has the attributes of the client's records."""
+    """A record that this module parsed, with the attributes of the client's records."""
 
     offset: int
     timestamp: int
@@ -116,7 +116,7 @@ class _Frames:
 
 @dataclass(frozen=True, slots=True)
 class _TooLarge:
-    """The first bytes of a record that was passed over."""
+    """The first bytes of a skipped record."""
 
     prefix: bytes
     count: int = 1
@@ -126,11 +126,11 @@ class Batch:
     """A batch of records.
 
     Attributes:
-        codec: how it is compressed, 0 for not at all.
-        base_offset: offset of its first record.
-        next_offset: offset behind its last record, by its header.
-        is_intact: True if its checksum is right, and so its length. Its offset and format are not covered by it.
-        fault: why its header cannot be believed; None if it can.
+        codec: compression type, 0 for none.
+        base_offset: offset of the first record.
+        next_offset: offset after the last record, according to the header.
+        is_intact: True if the checksum is right, and so the length. The checksum does not cover offset and format.
+        fault: why the header cannot be trusted; None if it can.
         was_damaged: True if `stream_records` found records that it could not tell apart.
     """
 
@@ -156,34 +156,34 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """Number of its records, by its header."""
+        """Number of records, according to the header."""
         return int(struct.unpack_from("!i", self._data, _COUNT_AT)[0])
 
     @property
     def is_transactional(self) -> bool:
-        """True if its producer commits or aborts it."""
+        """True if the batch belongs to a transaction."""
         return bool(self._attributes & _TRANSACTIONAL)
 
     @property
     def is_control_batch(self) -> bool:
-        """True for the end of a transaction."""
+        """True if the batch marks the end of a transaction."""
         return bool(self._attributes & _CONTROL)
 
     @property
     def producer_id(self) -> int:
-        """Number of the producer, -1 for none."""
+        """Id of the producer, -1 for none."""
         return int(self._batch.producer_id)
 
     @property
     def has_known_codec(self) -> bool:
-        """True if its records can be decompressed."""
+        """True if the compression type is known."""
         return bool(self.codec <= DefaultRecordBatch.CODEC_ZSTD)
 
     def parse_records(self) -> tuple[list[Any], list[int]] | None:
-        """Return all records and their offsets; None if they have to be read as a stream."""
+        """Return all records and their offsets; None if the batch must be read as a stream."""
         if len(self._data) > MAX_RECORD_BYTES + _HEADER_BYTES:
             return None
-        with suppress(Exception):  # reading as a stream finds the record that is at fault
+        with suppress(Exception):  # reading as a stream finds the faulty record
             batch = self._batch
             if self.codec != DefaultRecordBatch.CODEC_NONE:
                 payload = self._data[_HEADER_BYTES:]
@@ -195,9 +195,9 @@ class Batch:
         return None
 
     def stream_records(self, last: int) -> Iterator[list[Any]]:
-        """Yield the records in groups; those that cannot be read are refused.
+        """Yield the records in groups; records that cannot be read are refused.
 
-        Where records cannot be told apart any more, one refusal at the last offset stands for the rest of the batch. It
+        If records can no longer be told apart, one stand-in at the last offset represents the rest of the batch. It
         replaces the record at that offset if there is one, because nothing says where that record ends.
 
         Args:
@@ -227,20 +227,20 @@ class Batch:
             yield group
 
     def _header(self) -> bytearray:
-        """Return the header of the batch decompressed."""
+        """Return the header that the batch has without compression."""
         header = bytearray(self._data[:_HEADER_BYTES])
         header[_CODEC_AT] &= ~DefaultRecordBatch.CODEC_MASK & 0xFF
         return header
 
     def _records(self, last: int) -> Iterator[Any]:
-        """Yield one record after another. Each leaves enough offsets for the records that follow it.
+        """Yield the records one by one. The offset of each leaves enough offsets for the records after it.
 
         Raises:
             DamagedError: the records that follow cannot be told apart.
         """
         before = self.base_offset - 1
         left = self.count
-        has_room = left <= last - before  # else the number of records is wrong
+        has_room = left <= last - before  # otherwise the number of records is wrong
         pieces = stream(self.codec, self._data[_HEADER_BYTES:])
         for found in _frames(pieces, left):
             left -= found.count
@@ -268,7 +268,7 @@ class Batch:
             before = record.offset
 
     def _parse_record(self, body: bytes, before: int, highest: int) -> Any:
-        """Return a record, or its refusal at its own offset, or at the next one where its own cannot be right."""
+        """Return a record, or its stand-in at its own offset, or at the next possible one if its own is wrong."""
         try:
             fields = _Fields(body)
             record = _Record(
@@ -302,13 +302,13 @@ class Batch:
 
 
 class OldEntry(NamedTuple):
-    """An entry in a format before Kafka 0.11."""
+    """An entry in a format older than Kafka 0.11."""
 
     offset: int
 
 
 class Answer:
-    """The entries that a broker sent of a partition; it takes the place of aiokafka's `MemoryRecords`."""
+    """The entries that a broker sent for a partition. Replaces aiokafka's `MemoryRecords`."""
 
     def __init__(self, data: bytes) -> None:
         """Set up the answer; the last entry may be cut off."""
@@ -316,18 +316,18 @@ class Answer:
         self._view = memoryview(data)
         self._at = 0
         self._found: tuple[int, Batch] | None = None
-        """The last batch that was looked at, and where it begins: a checksum takes time."""
+        """The batch that was parsed last, and where it begins, because computing its checksum takes time."""
 
     def size_in_bytes(self) -> int:
-        """Size of the answer."""
+        """Return the size of the answer."""
         return len(self._data)
 
     def has_next(self) -> bool:
-        """Return True if there is something to read, if only damaged bytes."""
+        """Return True if there is anything to read, even if it is only damaged bytes."""
         return self._at < len(self._data)
 
     def next_entry(self) -> Batch | OldEntry | str | None:
-        """Return the next entry, or why it cannot be read; None behind the last whole one.
+        """Return the next entry, or why it cannot be read; None after the last whole one.
 
         A damaged entry is returned again by the next call, because nothing says where it ends.
         """
@@ -349,9 +349,9 @@ class Answer:
         return batch
 
     def find_following_offset(self, position: int) -> int | None:
-        """Return the offset of the next batch that is intact and behind a position.
+        """Return the offset of the next intact batch after a position; None if there is none.
 
-        The search looks at every byte, because a damaged length does not say where the next batch begins.
+        The search tries every byte, because a damaged length does not say where the next batch begins.
         """
         place = self._data.find(_MAGIC, self._at + _MAGIC_AT)
         while place != -1:
@@ -365,7 +365,7 @@ class Answer:
         return None
 
     def _end(self, at: int) -> int | None:
-        """Return where an entry ends by its length; None if the answer ends before."""
+        """Return where an entry ends, according to its length; None if the answer ends before that."""
         if len(self._data) - at < _LENGTH_AT + 4:
             return None
         (length,) = _read_length(self._data, at + _LENGTH_AT)
@@ -373,7 +373,7 @@ class Answer:
         return None if end > len(self._data) else end
 
     def _is_old(self, at: int, end: int) -> bool:
-        """Return True if an entry is intact in a format before Kafka 0.11."""
+        """Return True if an entry is intact in a format older than Kafka 0.11."""
         (checksum,) = struct.unpack_from("!I", self._data, at + _OLD_CHECKSUM_AT)
         return bool(zlib.crc32(self._view[at + _MAGIC_AT : end]) == checksum)
 
@@ -393,7 +393,7 @@ class _Fields:
             DamagedError: they are cut off.
         """
         self._body = body
-        self._at = 1  # behind the attributes, which nobody uses
+        self._at = 1  # after the attributes, which are unused
         self.timestamp_delta = self._read_number()
         self.offset_delta = self._read_number()
 
@@ -414,7 +414,7 @@ class _Fields:
 
         Raises:
             DamagedError: the record does not end there.
-            UnicodeDecodeError: a name is not UTF-8, and nothing else is wrong.
+            UnicodeDecodeError: a name is not UTF-8, but everything else is valid.
         """
         count = self._read_number()
         if not 0 <= count <= len(self._body):
@@ -438,7 +438,7 @@ def _frames(pieces: Iterator[bytes], count: int) -> Iterator[_Frames | _TooLarge
     """Cut a stream into records.
 
     Raises:
-        DamagedError: there are fewer or more bytes than the records have; those before were yielded.
+        DamagedError: the stream has fewer or more bytes than the records; the records before that were yielded.
     """
     buffer = _Buffer(pieces)
     left = count
@@ -474,10 +474,10 @@ def _frames(pieces: Iterator[bytes], count: int) -> Iterator[_Frames | _TooLarge
 
 
 class _Buffer:
-    """The part of a stream that was read and not yet taken.
+    """The part of a stream that was read but not taken yet.
 
     Attributes:
-        content: its bytes.
+        content: the bytes.
         is_damaged: True if the stream could not be read to its end.
     """
 
@@ -487,7 +487,7 @@ class _Buffer:
         self.is_damaged = False
 
     def fill(self, size: int) -> bool:
-        """Read on until there are this many bytes; return False if the stream ends or is damaged before."""
+        """Read until there are this many bytes; return False if the stream ends or is damaged before that."""
         while len(self.content) < size:
             piece = self._next_piece()
             if piece is None:
@@ -496,16 +496,16 @@ class _Buffer:
         return True
 
     def take(self, size: int) -> bytes:
-        """Take bytes that are there."""
+        """Take this many bytes, which must have been read."""
         taken = bytes(self.content[:size])
         del self.content[:size]
         return taken
 
     def pass_over(self, begin: int, size: int) -> bytes:
-        """Drop bytes from a place on, and all before it; return the first of them.
+        """Drop the bytes of a record and all bytes before it; return the record's first bytes.
 
         Raises:
-            DamagedError: the stream ends before.
+            DamagedError: the stream ends before the record does.
         """
         self.fill(begin + _MAX_PREFIX_BYTES)
         prefix = bytes(self.content[begin : begin + _MAX_PREFIX_BYTES])
@@ -527,10 +527,10 @@ class _Buffer:
 
 
 def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return a number in zigzag encoding, and the place behind it.
+    """Return a number in zigzag encoding, and the position after it.
 
     Raises:
-        DamagedError: it is cut off, or takes more than 64 bits.
+        DamagedError: the number is cut off, or takes more than 64 bits.
     """
     encoded = 0
     for number, byte in enumerate(data[at : at + _MAX_VARINT_BYTES]):
@@ -543,14 +543,14 @@ def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def _wrap(number: int) -> int:
-    """Return a number as the client's code in C has it, in 64 bits."""
+    """Return a number wrapped to 64 bits, as in the client's C code."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _are_rising(offsets: Sequence[int], begin: int, end: int) -> bool:
-    """Return True if offsets rise from one to the next and are in a range."""
+    """Return True if offsets are strictly increasing and within a range."""
     if not offsets:
         return True
-    is_sorted = sorted(offsets) == offsets  # with the next line, three times as fast as comparing one by one
+    is_sorted = sorted(offsets) == offsets  # together with the next line, three times as fast as comparing one by one
     is_unique = len(set(offsets)) == len(offsets)
     return is_sorted and is_unique and begin <= offsets[0] and offsets[-1] < end

@@ -41,19 +41,19 @@ class Findings:
     lost: list[Fault] = field(default_factory=list)
 
 
-async def look_at_topics(plan: Plan, client: Client, lacking: Collection[str] = ()) -> Findings:
+async def look_at_topics(plan: Plan, client: Client, absent: Collection[str] = ()) -> Findings:
     """Compare every topic of an application with what it must be, and put right what loses nothing.
 
     Args:
         plan: the application; its topics are there.
         client: a client of its broker.
-        lacking: topics that could not be created.
+        absent: release topics that could not be created.
 
     Raises:
         BrokerError: the cluster does not say how its topics are.
     """
     topics = Topics.of(plan)
-    specs = {spec.name: spec for spec in [topics.owners, *topics.all(plan)] if spec.name not in lacking}
+    specs = {spec.name: spec for spec in [topics.owners, *topics.all(plan)] if spec.name not in absent}
     sources = sources_of(plan)
     states = await client.describe([*specs, *sources])
     settings = await client.settings(specs.keys() & states.keys())
@@ -135,18 +135,18 @@ def _read_in_full(plan: Plan) -> frozenset[str]:
 
 
 def grown_sources(plan: Plan, states: Mapping[str, TopicState]) -> list[Fault]:
-    """Return a fault for each source whose topic has another number of partitions than are counted.
+    """Return a fault for each source whose topic does not have the configured number of partitions.
 
     Args:
-        plan: the application.
-        states: the topics that are there.
+        plan: the plan of the application.
+        states: the existing topics.
     """
     return [
         Fault(
             f"topic {topic}",
             f"has {states[topic].partitions} partitions, not {source.partitions}. No window that was open when they "
             "were added is released: events may be in partitions that are not counted, and producers may have moved "
-            "users to other partitions, where the bounds of a user do not hold. Partitions cannot be removed. Let "
+            "users to other partitions, where the bounds per user do not hold. Partitions cannot be removed. Let "
             f"producers write to a new topic with {source.partitions} partitions, and give {source.name} and its "
             "views new names; or start an application with another name on this topic",
         )
@@ -247,7 +247,7 @@ def lost_topics(plan: Plan, lost: Iterable[Deleted]) -> ConfigError:
 
 
 def _losses(plan: Plan) -> dict[str, str]:
-    """Return what is lost with each topic of the application that holds state or spending."""
+    """Return what the deletion of each topic with state or spending loses, by topic."""
     topics = Topics.of(plan)
     lost = {
         topics.partials: _ON_THEIR_WAY,

@@ -23,8 +23,8 @@ SIZE = {"max.message.bytes": str(BROKER_BYTES)}
 AS_WRITTEN = {"compression.type": "producer"}
 """Of the topics that others read: not compressed, whatever the cluster does where nothing is said."""
 APPENDED = {"message.timestamp.type": "LogAppendTime"}
-"""Of the topics that only workers write to, and of the control topic: the broker says when a tick was written (`Clock`)
-or settings were accepted (`Verdict`), and takes records of machines whose clocks are wrong."""
+"""Setting of the topics that only workers write to, and of the control topic. The broker stamps ticks (`Clock`) and
+verdicts (`Verdict`) with its own time, and accepts records from machines whose clocks are wrong."""
 EXPIRING = {"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000"}
 """Of release topics: what was taken back is gone from them a day or two later, not at some later compaction."""
 
@@ -110,12 +110,12 @@ class Topics:
         return [self.ticks, self.partials, self.merged, self.control, self.orders, *rekeyed]
 
     def stateless(self, plan: Plan) -> frozenset[str]:
-        """The topics that hold no state: one that was deleted is created again."""
+        """Return the topics without state, which are created again after they were deleted."""
         letters = (source.dead_letter_topic for source in sources_of(plan).values())
         return frozenset([self.ticks, self.status, *letters])
 
     def releases(self, plan: Plan) -> frozenset[str]:
-        """The release topics of all views and audiences, removed ones too."""
+        """Return the release topics of all views and audiences, including removed ones."""
         asked = [view for view in plan.views.values() if not view.never_holds]
         return frozenset(self.release(view.view, audience) for view in asked for audience in view.readers)
 

@@ -84,10 +84,10 @@ class Writer(Protocol):
         """
 
     async def publish_at(self, messages: Sequence[tuple[int | None, Message]]) -> None:
-        """As `publish`, each record with a time of its own."""
+        """Publish records like `publish`, each with its own time in ms; None: the time of publishing."""
 
     def give_up(self, topics: Collection[str]) -> None:
-        """Drop what waits to be sent to topics that were deleted: it would reach another topic of the same name."""
+        """Drop records waiting for deleted topics, or they would be sent to a new topic of the same name."""
 
     async def renew(self) -> None:
         """Keep the broker from forgetting the name and its epoch.
@@ -210,7 +210,7 @@ class KafkaWriter:
         await self._acknowledged(sent)
 
     def give_up(self, topics: Collection[str]) -> None:
-        """See `Writer`. aiokafka keeps a batch for a topic that is gone until there is one of its name."""
+        """See `Writer`. aiokafka 0.14.0 keeps a batch for a deleted topic until a topic has its name again."""
         batches = self._producer._message_accumulator._batches
         for place in [place for place in batches if place.topic in topics]:
             del batches[place]

@@ -1,10 +1,10 @@
-"""Replaces the part of aiokafka that reads what a broker sent, so that nothing a record holds ends a worker.
+"""Replaces aiokafka's reader of fetched records, so that no content of a record ends a worker.
 
-aiokafka 0.14.0 decompresses a batch whole, whatever it holds, and raises at the first byte that it cannot parse, again
-after every restart. Here every batch becomes records or refused records (`record_batches`), and the position moves on.
+aiokafka 0.14.0 decompresses every batch whole, and raises an error at the first byte that it cannot parse, again after
+every restart. Here every batch becomes records or refused records (`record_batches`), and the position advances.
 
-A consumer whose `key_deserializer` is `BARE` gets records in columns, without topic and partition: an object for each
-takes longer than everything else about it.
+A consumer whose `key_deserializer` is `BARE` gets records in columns, without topic and partition, because making an
+object for each record takes longer than all other work on it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from stream_dp.windows.records import Records
 
 
 class BareRecords(NamedTuple):
-    """Records that follow on one another in a batch.
+    """Consecutive records of a batch.
 
     Attributes:
         records: the records, in columns.
-        took_long: True if the consumer has other things to do before it reads more.
+        took_long: True if reading them took long, so the consumer does other work before it reads more.
     """
 
     records: Records
@@ -50,7 +50,7 @@ class PartitionRecords(fetcher.PartitionRecords):
     """The records of one answer for a partition.
 
     Attributes:
-        next_fetch_offset: offset that is fetched next. It rises with every answer.
+        next_fetch_offset: offset to fetch next. It rises with every answer.
         is_bare: True if bare records are handed out.
     """
 
@@ -64,7 +64,7 @@ class PartitionRecords(fetcher.PartitionRecords):
         super().__init__(tp, records, aborted, offset, key_deserializer, *rest)
 
     def _unpack_records(self) -> Iterator[Any]:
-        """Yield what the answer holds.
+        """Yield the records of the answer, read or refused.
 
         An answer ends where damaged bytes begin, and the next fetch begins with them. If they are damaged again, they
         become one refused record. Everything after them is fetched again, because the list of aborted transactions that
@@ -89,12 +89,14 @@ class PartitionRecords(fetcher.PartitionRecords):
             yield from self._refuse(None, DAMAGED_BATCH)
 
     def _find_fault(self, entry: Batch | OldEntry | str) -> str | None:
-        """Return why an entry cannot be read: its bytes are damaged, or its format is not known."""
+        """Return why an entry cannot be read: damaged bytes or an unknown format; None if it can."""
         if isinstance(entry, str):
             return entry
         if isinstance(entry, OldEntry):
             return None
-        if entry.fault is None and entry.base_offset > self.next_fetch_offset:  # else it is known to be in its place
+        if (
+            entry.fault is None and entry.base_offset > self.next_fetch_offset
+        ):  # an entry at the expected offset needs no search
             following = self._records.find_following_offset(self.next_fetch_offset)
             if following is not None and following < entry.next_offset:
                 return DAMAGED_BATCH
@@ -128,7 +130,7 @@ class PartitionRecords(fetcher.PartitionRecords):
         elif not batch.has_known_codec:
             yield from self._hand_out([make_refusal(end - 1, UNSUPPORTED)])
         elif parsed is not None and all(offset < end for offset in parsed[1][-1:]):
-            yield from self._hand_out(*parsed)  # compaction has taken the last ones
+            yield from self._hand_out(*parsed)  # compaction has removed the last records
         else:
             for group in batch.stream_records(end - 1):
                 yield from self._hand_out(group)
@@ -148,7 +150,7 @@ class PartitionRecords(fetcher.PartitionRecords):
         yield from self._hand_out([make_refusal(end - 1, fault)])
 
     def _find_end(self, batch: Batch) -> int:
-        """Return the offset behind a batch: what its header says, unless that contradicts itself or the next batch."""
+        """Return the offset after a batch: that of its header, unless that contradicts itself or the next batch."""
         begin = self.next_fetch_offset
         following = self._records.find_following_offset(begin)
         claimed = batch.next_offset
@@ -158,7 +160,7 @@ class PartitionRecords(fetcher.PartitionRecords):
         return begin + 1 if following is None else following
 
     def _hand_out(self, records: Sequence[Any], offsets: list[int] | None = None) -> Iterator[Any]:
-        """Yield records from the present offset on; a batch is fetched whole, even if it began earlier."""
+        """Yield records from the current offset on; a batch is fetched whole, even if it begins earlier."""
         if not self.is_bare:
             for record in records:
                 if record.offset >= self.next_fetch_offset:
@@ -180,7 +182,7 @@ class PartitionRecords(fetcher.PartitionRecords):
                 yield BareRecords(columns, is_too_large(records[-1]))
 
     def bare(self, most: int) -> tuple[Records, bool]:
-        """Take at most this many bare records, about `MAX_RECORD_BYTES`; and say if there may be more."""
+        """Return at most this many bare records, of about `MAX_RECORD_BYTES`, and whether there may be more."""
         taken = self._left
         has_more = True
         took_long = False
@@ -205,7 +207,7 @@ class FetchResult(fetcher.FetchResult):
     _partition_records: Any
 
     def getall(self, max_records: int | None = None) -> Sequence[Any]:
-        """See `aiokafka`; the rest is handed out by the next call."""
+        """See `aiokafka`; the next call returns the rest."""
         taken: Sequence[Any] = []
         if not self.check_assignment(self._topic_partition) or not self.has_more():
             return taken
@@ -230,7 +232,7 @@ class FetchResult(fetcher.FetchResult):
 
 
 def install() -> None:
-    """Let every consumer that aiokafka makes in this process read like this; to do it twice changes nothing."""
+    """Replace aiokafka's reader for all consumers of this process (docs/faust.md); a second call changes nothing."""
     patched: Any = fetcher
     patched.MemoryRecords = Answer
     patched.PartitionRecords = PartitionRecords

@@ -1,7 +1,8 @@
 """Records of the application's own topics that cannot be read.
 
-In a source such a record becomes a dead letter, and counting continues. The application's own topics hold settings,
-counts and spending: nothing in them may be missed, so it ends what reads them, and says where the damage is.
+In a source, such a record becomes a dead letter, and counting continues. The application's own topics hold settings,
+counts and spending, and no record of them may be missed. So such a record there ends the reader with an error that says
+where the damage is.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ class Place(Protocol):
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """Name of the topic."""
 
     @property
     def partition(self) -> int:
-        """Its number."""
+        """Number of the partition."""
 
 
 def describe_unreadable(place: Place, record: Any) -> str | None:
-    """Return where a record is that cannot be read, and why; None for one that was read."""
+    """Return where an unreadable record is and why it cannot be read; None if the record was read."""
     reason = unreadable_reason(record)
     if reason is None:
         return None
@@ -35,10 +36,10 @@ def describe_unreadable(place: Place, record: Any) -> str | None:
 
 
 def check_readable(place: Place, records: Iterable[Any]) -> None:
-    """Make sure that records of an own topic were read.
+    """Make sure that records of the application's own topic could be read.
 
     Raises:
-        StateError: one cannot be read.
+        StateError: a record cannot be read.
     """
     if isinstance(records, Records) and not records.headers:
         return
@@ -52,11 +53,11 @@ def check_readable(place: Place, records: Iterable[Any]) -> None:
 
 
 def check_all_readable(fetched: Mapping[Any, Iterable[Any]], foreign: Iterable[str] = ()) -> None:
-    """Make sure that everything fetched from own topics was read.
+    """Make sure that all records fetched from the application's own topics could be read.
 
     Args:
         fetched: records by partition.
-        foreign: topics that others write, whose unreadable records are counted.
+        foreign: topics that others write; their unreadable records become dead letters.
 
     Raises:
         StateError: a record cannot be read.

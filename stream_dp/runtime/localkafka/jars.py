@@ -99,15 +99,15 @@ def cache_folder() -> Path:
 
 
 def kafka_version() -> str:
-    """Return the version of the local Kafka: the one of STREAM_DP_KAFKA_VERSION, else `KAFKA_VERSION`.
+    """Return the version of the local Kafka: STREAM_DP_KAFKA_VERSION if it is set, otherwise `KAFKA_VERSION`.
 
     Raises:
-        BrokerError: the variable does not hold a version.
+        BrokerError: the variable is not a version number.
     """
     version = os.environ.get("STREAM_DP_KAFKA_VERSION") or KAFKA_VERSION
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise BrokerError(
-            f"STREAM_DP_KAFKA_VERSION is {version!r}; write a version of Apache Kafka, like {KAFKA_VERSION}"
+            f"STREAM_DP_KAFKA_VERSION is {version!r}; set it to a version of Apache Kafka, such as {KAFKA_VERSION}"
         )
     return version
 
@@ -180,4 +180,4 @@ def _copy_dependencies(maven: str, folder: Path) -> None:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
         raise BrokerError(f"Maven could not fetch Kafka {version} (exit {done.returncode}); it said:\n{said}")
     if not (folder / f"kafka_2.13-{version}.jar").is_file():
-        raise BrokerError(f"Maven ended well but brought no kafka_2.13-{version}.jar")
+        raise BrokerError(f"Maven succeeded but did not fetch kafka_2.13-{version}.jar")

@@ -67,7 +67,9 @@ def _form_of_text(value: bytes) -> str:
     slip = json_slip(value)
     if slip:
         return f"they contain {slip}"
-    return "they begin like JSON objects and are cut off, or hold several objects: write one whole object a record"
+    return (
+        "they begin like JSON objects but are cut off or contain several objects: write one complete object per record"
+    )
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -78,11 +80,11 @@ _SLIPS = (
     (re.compile(r",\s*[}\]]"), "a trailing comma: remove it"),
     (re.compile(r"[{,]\s*[A-Za-z_$][\w$]*\s*:"), "names without quotes: write them in double quotes"),
 )
-"""Slips of people who write JSON by hand, looked for outside quoted text."""
+"""Common mistakes in JSON written by hand, searched for outside quoted text."""
 
 
 def json_slip(value: bytes) -> str:
-    """Return what keeps an object from being JSON, and what to do; empty if it is none of the usual slips."""
+    """Return which common mistake keeps an object from being JSON, and the remedy; empty if it is none of them."""
     text = value.decode(errors="replace").strip()
     if not (text.startswith("{") and text.endswith("}")):
         return ""
@@ -94,7 +96,7 @@ _NUMBER_BYTES = {8: "Long", 4: "Integer"}
 JSON_KEY = "JSON"
 REGISTRY_KEY = "Avro, Protobuf or JSON of a schema registry"
 COMPOSITE_KEYS = (JSON_KEY, REGISTRY_KEY)
-"""Forms of keys that may hold more than a user."""
+"""Forms of keys that may contain more than a user."""
 
 
 def form_of_key(key: bytes) -> str:
@@ -103,7 +105,7 @@ def form_of_key(key: bytes) -> str:
         return "empty"
     is_avro_text = has_header(key) and key[_REGISTRY:][:1] == bytes([2 * (len(key) - _REGISTRY - 1) % 256])
     if len(key) in _NUMBER_BYTES and key[0] in (0x00, 0xFF) and not is_avro_text:
-        return f"a whole number in {len(key)} bytes, as of Java's {_NUMBER_BYTES[len(key)]}Serializer"
+        return f"a whole number in {len(key)} bytes, as written by Java's {_NUMBER_BYTES[len(key)]}Serializer"
     if has_header(key):
         return REGISTRY_KEY
     if key[:1] in (b"{", b"[", b'"'):
@@ -148,7 +150,7 @@ class Fields:
         Args:
             records: of one source.
             read: from a value to the object that it holds.
-            written_ms: from a record to the time when it was written.
+            written_ms: returns the time at which a record was written.
         """
         self.objects: list[Mapping[str, Any]] = []
         self.keys: list[bytes] = []

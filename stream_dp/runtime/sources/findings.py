@@ -57,11 +57,11 @@ _REMEDIES = {
     "{or_by_field}",
     "record_too_large": f"they take more than {MAX_RECORD_BYTES >> 20} MiB or, where {{source}}.key is set, their "
     f"value takes more than {MOST_BYTES:,} bytes; let the producers write smaller events, or key by user",
-    "bad_header": "the name of one of their headers is not UTF-8; let the producers write names in UTF-8",
-    "damaged_record": "their bytes are not a record of Kafka; check the client that the producers use",
-    "damaged_batch": "their bytes are damaged, on the broker's disk or on the way; check its disks "
-    "(kafka-dump-log.sh). Each stands for a batch, at the offset of its last record",
-    "unsupported_format": "they are in a format of Kafka before 0.11 or in an unknown compression; let the producers "
+    "bad_header": "the name of one of their headers is not UTF-8; let the producers write header names in UTF-8",
+    "damaged_record": "their bytes do not follow Kafka's record format; check the client that the producers use",
+    "damaged_batch": "their bytes were damaged on the broker's disk or on the network; check its disks "
+    "(kafka-dump-log.sh). Each represents a batch, at the offset of its last record",
+    "unsupported_format": "they are in a format older than Kafka 0.11 or use an unknown compression; let the producers "
     "use a current client with gzip, snappy, lz4 or zstd, or none",
     "key_mismatch": "their key differs from field {user!r}; let the producers key by that field, correct "
     "{source}.user, or {by_field}",
@@ -79,7 +79,7 @@ _REMEDIES = {
     "no_timestamp": "the producer wrote them without a timestamp (-1), and {source} has no time field; let the "
     "producers write timestamps, or set {source}.time",
     "bad_watermark": "the watermark header must be a time in ms since 1970, as text: a whole number, from 1990 to "
-    "{aheads} ahead of the clock; let the producers write that. These watermarks are not used",
+    "{aheads} ahead of the clock; let the producers write such times. These watermarks are not used",
     "wrong_partition": "they are not in the partition that {source}.partitioner ({partitioner}) gives their user; if "
     "the producers use {other_hash}",
     "before_start": "their time is before the first window, which began with window.start or the first start, so a "
@@ -132,7 +132,7 @@ def remedy(reason: str, source: SourcePlan, views: Sequence[ViewPlan]) -> str:
 
 
 def _by_field(source: SourcePlan) -> str:
-    """Return how the user is read from the value, whatever the record key is."""
+    """Return the remedy that reads the user from a field of the value instead of the record key."""
     place = f"sources.{source.name}"
     if source.user_field is None:
         return f"set {place}.key: FIELD, the field with the user"
@@ -251,7 +251,7 @@ def _cause(reason: str, source: SourcePlan, views: Sequence[ViewPlan], trial: Tr
 
 
 def _mismatched(fields: Fields, keys: Iterable[bytes], source: SourcePlan, *, with_names: bool) -> str:
-    """Return what the keys are instead of the user that the values name."""
+    """Return what the keys look like if they are not the user that the values name."""
     if form := most_common_form(keys, form_of_key):
         return f"their key is {form}, not the text of field {source.user_field!r}; {_by_field(source)}"
     if with_names and (same := fields.like_keys()):
@@ -310,7 +310,7 @@ def _mistyped(
 
 
 def _watermark_unit(trial: Trial) -> str:
-    """Return the unit of most watermarks that are not believed, and the remedy; empty if they have no unit."""
+    """Return the unit that most refused watermarks seem to have, and the remedy; empty if there is none."""
     usual = trial.bad_watermarks.most_common(1)
     if not usual:  # none is a number
         return ""
@@ -318,13 +318,13 @@ def _watermark_unit(trial: Trial) -> str:
     if not unit or 2 * watermarks <= len(trial.refused[BAD_WATERMARK]):
         return ""
     return (
-        f"the watermark headers look like {unit}, and must be milliseconds since 1970; let the producers write those. "
+        f"the watermark headers look like {unit}, but must be milliseconds since 1970; let the producers write these. "
         "These watermarks are not used, so they close no window"
     )
 
 
 def _outlying(source: SourcePlan, trial: Trial) -> Iterator[Finding]:
-    """Events whose times are far from the others; if most are, the unit is in doubt, which is another finding."""
+    """Yield findings about outlying times; if most times are implausible, the unit is in doubt: another finding."""
     if trial.unit or trial.spread.bulk is None:
         return
     for one in trial.spread.outlying():
@@ -377,7 +377,7 @@ def _placing(source: SourcePlan, trial: Trial) -> str:
 
 
 def _unreadable_keys(source: SourcePlan, trial: Trial) -> Iterator[Finding]:
-    """Keys that may hold more than the user, where nothing compares them with a field."""
+    """Yield findings about keys that may contain more than the user and are not compared with a field."""
     if source.key_field is not None or source.user_field is not None:
         return
     keys = {record.key for record in trial.sample if record.key}

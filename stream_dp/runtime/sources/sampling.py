@@ -48,7 +48,7 @@ class Sample:
 
     Attributes:
         records: in the order of their partitions.
-        stopped_by: limit that was reached before all records were read: "time", "size", or none.
+        stopped_by: limit that ended the sample before all records were read: "time", "size", or empty for none.
     """
 
     records: Mapping[int, Sequence[Any]]
@@ -135,14 +135,14 @@ class Trial:
         now_ms: the clock of this machine.
         spread: the times of the events, by place.
         schemas: how its values were read, if they are in Avro.
-        watermarks: by partition, how many it has that are believed.
-        bad_watermarks: how many others there are, by the unit in which they would be believed; empty for no unit.
+        watermarks: number of believed watermarks, by partition.
+        bad_watermarks: number of refused watermarks, by the unit in which they would be believed; empty for no unit.
         reached_ms: the furthest of them; None where there is none.
         refused: the records that are no event, by reason.
         misplaced: the events in a partition that is not their user's.
         unit: what the times seem to be in that make no sense in the configured unit; nothing where they do.
         mistimed: their events.
-        lags_ms: of every event whose record has a timestamp, how long after its time it was written; sorted.
+        lags_ms: how long after its time each event was written, sorted; only records with a timestamp.
         places: by user, the partitions that have events of them.
         views: what each view makes of the events.
     """
@@ -168,12 +168,12 @@ class Trial:
         return len(self.sample) - self.watermarks.total()
 
     def written_ms(self, record: Record) -> int:
-        """Return when a record was written; the clock of this machine if the producer left its timestamp out."""
+        """Return when a record was written; if it has no timestamp, the clock of this machine."""
         return record.timestamp if record.timestamp >= 0 else self.now_ms
 
     @property
     def newest_ms(self) -> int | None:
-        """When the newest record was written; None if no record has a timestamp."""
+        """Time at which the newest record was written; None if no record has a timestamp."""
         return max((record.timestamp for record in self.sample if record.timestamp >= 0), default=None)
 
     def faulty(self, view: str) -> int:
@@ -278,7 +278,7 @@ def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> 
 def _seconds(sample: Sample, decode: Callable[[Sequence[Record]], Decoded], now_ms: int) -> Iterator[_Second]:
     """The records of each second, decoded, and the ticks around them; none is later than the machine's clock.
 
-    It is not known between which ticks a record without a timestamp stands, so it is neither late nor early by them.
+    A record without a timestamp has no known place among the ticks, so they make it neither late nor early.
     """
 
     def second(record: Record) -> int:

@@ -136,8 +136,10 @@ class SourceSurvey(BaseModel):
     source: str
     topic: str
     records: int = Field(description="Read, the newest of every partition.")
-    stopped_by: StoppedBy = Field(description="Limit that was reached before all were read: `time` or `size`.")
-    limit: str = Field(description="That limit.")
+    stopped_by: StoppedBy = Field(
+        description="Limit that ended the sample before all records were read: `time` or `size`."
+    )
+    limit: str = Field(description="The limit, with its unit.")
     watermarks: int = Field(description="Of the records.")
     refused: dict[str, int] = Field(description="Records that are no event for any view, by reason.")
     users: int = Field(description="Distinct ones.")
@@ -225,9 +227,9 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
         backfill: windows that are over already are to be released: of those that would be withdrawn at once it warns.
 
     Raises:
-        ConfigError: a view would refuse most of the sample for faults of the records, or all of its watermarks while
-            they are to close windows, or the producers place users by another partitioner. Late records, and those
-            from before the first window, are no fault.
+        ConfigError: a view would refuse most of the sample because of faulty records; or watermarks close its windows,
+            and all of them would be refused; or the producers use another partitioner. Late records, and records from
+            before the first window, are not faults.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
     """
     if await read_accepted(plan, client):
@@ -279,7 +281,7 @@ def _refusal(source: SourcePlan, trial: Trial, worst: int, found: Sequence[Findi
 
 
 def _believes_no_watermark(views: Sequence[ViewPlan], trial: Trial) -> bool:
-    """Return True if watermarks are to close windows, and there are some, but a worker would believe none of them."""
+    """Return True if watermarks close windows and the sample has some, but a worker would believe none of them."""
     by_watermarks = any(view.window.clock == "event" for view in views)
     return by_watermarks and BAD_WATERMARK in trial.refused and not trial.watermarks.total()
 

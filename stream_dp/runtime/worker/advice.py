@@ -154,7 +154,7 @@ class Advice:
             yield (path, "clipped"), share
 
     def _bad_watermarks(self, amount: int) -> _Share:
-        """Watermarks that are not believed, of all watermarks: they are few among the records, and close no window."""
+        """Return the share of refused watermarks among all watermarks, which are few among the records."""
         watermarks = amount + self._counters.total("watermarks_read")
         return _Share(amount, watermarks, "of the watermarks", self._remedies(BAD_WATERMARK), REFUSED_PERCENT)
 

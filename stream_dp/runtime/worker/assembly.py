@@ -158,7 +158,7 @@ class Worker:
         timers: what it does again and again.
         watch: looks at the topics and their owners.
         lists: follows public lists in topics.
-        transactions: looks for transactions that block what it reads.
+        transactions: watches for open transactions that block what the worker reads.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Worker:
         return ConfigError(self.watch.wrong) if self.watch.wrong else None
 
     def _is_judge(self) -> bool:
-        """Return True if this worker owns the control partition, so that it gives the verdicts on settings."""
+        """Return True if this worker owns the control partition, and so gives the verdicts on settings."""
         return not self.app.rebalancing and self.adoption.place in self.app.consumer.assignment()
 
     def _take(self, settled: Settled) -> None:
@@ -325,7 +325,7 @@ class Worker:
         return sorted(set().union(*(table.owned for table in self.tables.values())))
 
     def _assigned(self) -> set[TopicPartition]:
-        """Return the partitions of every topic that the group has given to it."""
+        """Return the partitions of all topics that the group has assigned to this worker."""
         assigned: set[TopicPartition] = self.app.consumer.assignment()
         return assigned
 

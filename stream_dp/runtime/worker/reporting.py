@@ -234,12 +234,12 @@ def _goes_by(plan: Plan, health: Health) -> Plan:
 
 
 def _problems(health: Health) -> list[str]:
-    """Return what somebody has to put right, so that nothing is late."""
+    """Return the problems that an operator must solve."""
     if health.worker is None:
         return []
-    lacking = [health.worker.adoption.problem] if health.worker.adoption.problem else []
+    waiting = [health.worker.adoption.problem] if health.worker.adoption.problem else []
     stopped = health.worker.host.release_topics.problems
-    return [*(str(fault) for fault in health.worker.watch.wrong), *lacking, *stopped]
+    return [*(str(fault) for fault in health.worker.watch.wrong), *waiting, *stopped]
 
 
 def _partition(standing: Standing, ends: Mapping[TopicPartition, int]) -> PartitionStatus:

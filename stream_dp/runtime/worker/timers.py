@@ -101,7 +101,8 @@ class Timers:
         worker's clock is wrong.
 
         Raises:
-            ConfigError: a source was made anew, or has more partitions: the process has to end.
+            ConfigError: a source was deleted and created again, or its number of partitions changed: the process must
+            end.
         """
         ticks = await self._app.outage.patiently(self._ticks)
         if self._app.rebalancing:
@@ -193,7 +194,7 @@ class Timers:
                 await self._host.tables[name].beat(partition, HEARTBEAT, now)
             with suppress(PartitionLostError):
                 await self._app.outage.patiently(partial(self._host.delete_counted, partition))
-            with suppress(AccessError, BrokerError):  # it is tried again with the next beat
+            with suppress(AccessError, BrokerError):  # the next beat tries again
                 await self._host.delete_over(partition)
             self._app.add_future(self._host.erase_expired(partition))  # it may have to wait for the engine
 
@@ -212,7 +213,7 @@ class Timers:
         counted, control = self._host.counted_to(), self._adoption.place
         places = [TopicPartition(topic, partition) for partition in partitions for topic in sorted(self._app.sources)]
         ends: dict[int, dict[str, int]] = {partition: {} for partition in partitions}
-        # The high watermarks: a tick waits until the transactions that were open when it was made have ended.
+        # High watermarks, so that a tick waits until the transactions that were open when it was made have ended.
         found = dict(await self._client.ends([*places, control]))
         await self._check_partitions()
         await self._adoption.catch_up(found.pop(control, None))
@@ -227,12 +228,12 @@ class Timers:
         return ends
 
     async def _check_partitions(self) -> None:
-        """Make no tick once a source has more partitions than are counted: it could close windows without all records.
+        """Check that sources have the configured number of partitions: otherwise windows might miss records.
 
-        This comes after the time of the tick was read. So when a tick is made, no other partition existed at its time.
+        The time of the tick was read before this check. So at the time of a tick, no other partition existed.
 
         Raises:
-            ConfigError: a source has another number of partitions than its file says.
+            ConfigError: a source has another number of partitions than configured.
         """
         states = await self._client.describe(self._app.sources)
         if faults := grown_sources(self._adoption.plan, states):
@@ -273,7 +274,7 @@ class Watch:
             plan: its plan.
             settled: the topics that it began with.
             client: says which there are, and how they are shared.
-            releases: the release topics of the partitions of this worker.
+            releases: the release topics of this worker's partitions.
             clock: seconds.
         """
         self._app = app
@@ -284,7 +285,7 @@ class Watch:
         self._sources: set[str] = set(sources_of(plan))
         self._gone: set[Deleted] = set()
         self._unseen: set[str] = set()
-        """Release topics that were not there at the last look."""
+        """Release topics that did not exist at the last look."""
         self._missing: set[TopicPartition] = set()
         self._rejoins = 0
         self._was_refused = False
@@ -297,7 +298,7 @@ class Watch:
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
         self._plan = plan = settled.plan
-        self._lacking = settled.lacking
+        self._absent = settled.absent
         topics = Topics.of(plan)
         self._stateless = {spec.name: spec for spec in topics.all(plan) if spec.name in topics.stateless(plan)}
         watched = {spec.name for spec in topics.all(plan)} - topics.releases(plan)
@@ -307,8 +308,9 @@ class Watch:
         """Look once.
 
         Raises:
-            ConfigError: a topic with state was deleted, whether or not it was made again; or records of it were; or it
-                has other partitions.
+            ConfigError: a topic with state was deleted, even if it was created again; or its records were deleted; or
+            its
+                number of partitions changed.
             ConfigError: the cluster does not let us in any more.
             AccessError: the account lost a right.
             StateError: partitions stayed without an owner.
@@ -338,7 +340,7 @@ class Watch:
         self._was_refused = refused is not None
 
     def _look_at_releases(self, released: Collection[str], present: Mapping[str, TopicState]) -> None:
-        """Stop release topics that were deleted: one that is gone is believed the second time."""
+        """Stop deleted release topics; one that does not exist counts as deleted at the second look."""
         gone = {topic for topic in released if topic not in present}
         self._releases.look(present, {topic for topic in released if topic in present or topic in self._unseen})
         self._unseen = gone
@@ -356,13 +358,13 @@ class Watch:
             await self._make_again(one)
 
     async def _make_again(self, lost: Deleted) -> None:
-        """Go on with another topic in the place of one that holds no state."""
+        """Create a topic without state again, and continue with the new one."""
         topic = lost.topic
-        log.warning("topic %s %s; it holds no state, and the worker goes on with a new one", topic, lost.what)
+        log.warning("topic %s %s; it holds no state, so the worker creates it again and continues", topic, lost.what)
         await self._client.create([self._stateless[topic]])
         present = await self._client.describe([topic])
         if topic not in present:
-            return  # it was deleted again: the next look finds that
+            return  # it was deleted once more, which the next look finds
         self._ids[topic] = present[topic].id
         if topic == self._app.ticks:
             await self._app.consumer.begin_again(topic)
@@ -390,7 +392,7 @@ class Watch:
             ConfigError: records of one were deleted, or it has other partitions.
             BrokerError: the cluster does not say how its topics are.
         """
-        found = await look_at_topics(self._plan, self._client, self._lacking)
+        found = await look_at_topics(self._plan, self._client, self._absent)
         if found.lost:
             raise ConfigError(found.lost)
         for words in [*found.righted, *(str(fault) for fault in found.wrong if fault not in self.wrong)]:

@@ -191,7 +191,7 @@ def test_sample_says_whether_size_or_time_stopped_it(
 
     monkeypatch.setattr(MemoryClient, "follow", silent)
     monkeypatch.setattr("stream_dp.operations.check.survey", partial(survey, within_s=0.01))
-    assert "No record could be read within 0.01 s." in run(file, "--sample").stdout
+    assert "No records could be read within 0.01 s." in run(file, "--sample").stdout
 
 
 def test_no_name_of_a_field_is_shown_that_may_be_somebodys_own(file: Path, log: MemoryLog) -> None:

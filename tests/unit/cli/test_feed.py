@@ -498,7 +498,7 @@ def test_windows_that_would_be_withdrawn_at_once_are_told_before_the_start(
     assert "withdrawn" not in said.out
 
 
-def test_rows_of_which_some_have_other_times_are_written_on_request(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+def test_rows_with_some_other_times_are_written_on_request(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     rows = table(tmp_path, [*ROWS, {**ROWS[0], "at": START_MS // 1000}])
     said = call("feed", application(tmp_path), "--from", rows)
     assert (said.code, "row 5 (1970-01-16" in said.err) == (2, True)
@@ -561,7 +561,7 @@ def test_whole_floats_are_whole_numbers(call: Call, log: MemoryLog, tmp_path: Pa
     assert events(log) == [{"page": 8, "user": "7", "at": START_MS}]
 
 
-def test_whole_floats_in_another_unit_are_told(call: Call, log: MemoryLog, tmp_path: Path) -> None:
+def test_whole_floats_in_another_unit_are_reported(call: Call, log: MemoryLog, tmp_path: Path) -> None:
     row = {"user": "ann", "page": "home", "at": START_MS / 1000}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     said = call("feed", application(tmp_path), "--from", tmp_path / "rows.jsonl")

@@ -128,7 +128,7 @@ def test_times_without_offset_are_in_the_zone_that_is_named(orders: Path, call: 
     orders.write_text(orders.read_text().replace("12:00:00Z", "00:30:00"), encoding="utf-8")
     common = ("init", orders.name, "--yes", "--epsilon", "20", "--window", "1d", "--period", "4w")
     said = call(*common, "--name", "utc")
-    assert "Times in column 'at' have no offset, so they are in UTC. For another time zone, add --zone." in said.out
+    assert "Times in column 'at' have no offset, so they are read as UTC." in said.out
     said = call(*common, "--name", "berlin", "--zone", "Europe/Berlin")
     assert said.code == 0, said.err
     assert "no offset" not in said.out
@@ -203,7 +203,7 @@ def test_windows_of_a_calendar_begin_where_it_says(tmp_path: Path, window: str, 
     ("text", "fault"),
     [
         ("", "The first line must name the columns"),
-        ("user:item:at\na:b:2024-01-01\n", "A CSV has commas, semicolons, tabs or | between its columns"),
+        ("user:item:at\na:b:2024-01-01\n", "A CSV separates its columns with commas, semicolons, tabs or |"),
         ("user,item,at\na,b,1700000000.5\n", "no column has times"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Rows with times that nobody meant: named and asked about by every command that reads a file, never acted on."""
+"""Every command that reads a file names rows with outlying times and asks what to do with them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_outlying_rows_are_refused_by_name(
 def test_feed_leaves_outlying_rows_out(
     write: Callable[..., list[str | Path]], call: Call, log: MemoryLog, options: list[str]
 ) -> None:
-    """The rest is fed as if they had not been there: in order of time, window by window."""
+    """The other rows are fed as if these did not exist: in order of time, window by window."""
     said = call(*write("feed", *FAR, *EARLY), *options)
     assert said.code == 0, said.err
     assert "5 events left out because of their times" in said.out
@@ -101,7 +101,7 @@ def test_feed_leaves_outlying_rows_out(
     assert max(marks(log)) <= parse_time("2024-01-29T00:00:00Z")
 
 
-def test_what_is_kept_on_request_closes_no_window(
+def test_outlying_rows_kept_on_request_close_no_window(
     write: Callable[..., list[str | Path]], call: Call, log: MemoryLog
 ) -> None:
     said = call(*write("feed", *FAR), "--unchecked-data")
@@ -164,7 +164,7 @@ def test_plan_computes_no_endless_stretch(
     monkeypatch.setattr("stream_dp.operations.past_counts.MOST_WINDOWS", 10_000)
     said = call(*write("plan"), "--grid", "window=1d,1m")
     assert said.code == 0, said.err
-    assert "at most 10,000 are computed" in " ".join(said.out.split()), said.out
+    assert "the limit is 10,000" in " ".join(said.out.split()), said.out
 
 
 def test_init_follows_the_many_and_names_the_few(

@@ -1,4 +1,4 @@
-"""No output ends a command with a traceback: not one without Unicode, and not one that nobody reads."""
+"""No output ends a command with a traceback, even without Unicode or without a reader."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_what_is_wrong_with_the_topics_is_said_once_though_every_worker_finds_it
 
 
 def test_open_transaction_is_named_once(visits: Plan) -> None:
-    """Whoever has seen it open for longest says how long."""
+    """The worker that has seen it open for the longest time decides how long is reported."""
     said = TransactionStatus(topic="visits", partition=1, offset=4711, open_ms=31_000)
     later = said.model_copy(update={"open_ms": 65_000})
     one, two = (each.model_copy(update={"open_transactions": [at]}) for each, at in ((ONE, said), (TWO, later)))
@@ -281,7 +281,7 @@ def by_watermarks(plan: Plan) -> Plan:
 
 @pytest.mark.parametrize(("lag", "behind_days", "is_told"), [(0, 3, True), (1, 3, False), (0, 0, False)])
 def test_partition_without_watermarks_is_named(visits: Plan, lag: int, behind_days: int, is_told: bool) -> None:
-    """One that has records to be counted may have watermarks among them."""
+    """A partition with uncounted records is not named: they may include watermarks."""
     parts = {
         at: PartitionStatus(
             lag={"visits": lag},
@@ -299,7 +299,7 @@ def test_partition_without_watermarks_is_named(visits: Plan, lag: int, behind_da
 
 
 def test_slow_partition_of_a_rekeyed_source_is_that_of_the_source(visits: Plan) -> None:
-    """Every partition of users waits for the same partition of the source; one may know less than another."""
+    """All partitions of users wait for the same partition of the source, but some have newer reports than others."""
     known = {0: {0: NOW, 1: NOW - 3 * DAY}, 1: {0: NOW - 4 * DAY, 1: NOW - 3 * DAY}}
     parts = {
         at: PartitionStatus(
@@ -479,7 +479,7 @@ def test_a_worker_that_does_not_go_by_what_holds_needs_somebody(visits: Plan) ->
     assert "uses settings 1; settings 2 are in effect since 1970-01-21" in found.problems[0].message
 
 
-def test_refused_and_waiting_settings_need_somebody(visits: Plan) -> None:
+def test_refused_and_waiting_settings_are_problems(visits: Plan) -> None:
     known = edited(visits, ("k=4", TODAY + DAY))
     workers = counted(1, TODAY)
     plan = plan_holding(known[:1], visits)
@@ -493,7 +493,7 @@ def test_refused_and_waiting_settings_need_somebody(visits: Plan) -> None:
     assert problems(found()) == [("settings_waiting", "")]
     refused = found(Verdict(2, NOW, "a list was changed"))
     assert problems(refused) == [("settings_refused", "")]
-    assert "Settings 2 are refused and never in effect: a list was changed." in refused.problems[0].message
+    assert "Settings 2 were refused and never take effect: a list was changed." in refused.problems[0].message
     assert (refused.as_json()["settings"], refused.as_json()["settings_posted"]) == (1, {1: "accepted", 2: "refused"})
 
 

@@ -35,7 +35,7 @@ def test_the_claimed_python_versions_are_the_same_everywhere() -> None:
 
     assert versions == [f"3.{minor}" for minor in range(int(first[2:]), int(last[2:]) + 1)]
     assert PYPROJECT["project"]["requires-python"] == f">={first},<{beyond}"
-    assert f"Python {words(versions)} are claimed" in CONTRIBUTING
+    assert f"Python {words(versions)} are supported" in CONTRIBUTING
     assert f"\nPYTHONS ?= {' '.join(f'python{version}' for version in versions)}\n" in MAKEFILE
     low, high = (f"(3, {version[2:]})" for version in (first, last))
     assert f"{low} <= sys.version_info[:2] <= {high}" in MAKEFILE
@@ -47,7 +47,7 @@ def test_the_kafka_versions_are_the_same_everywhere() -> None:
 
     assert tested[0] == jars.OLDEST_KAFKA_VERSION
     assert tested[-1] == jars.KAFKA_VERSION
-    assert f"on a local Kafka {', '.join(tested[:-1])} and {tested[-1]} (" in CONTRIBUTING
+    assert f"on a local Kafka {', '.join(tested[:-1])} and {tested[-1]}." in CONTRIBUTING
 
 
 def test_the_linters_read_the_code_as_the_oldest_claimed_python() -> None:

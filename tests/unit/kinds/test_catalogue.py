@@ -130,15 +130,15 @@ def test_what_is_not_on_a_written_list_is_not_counted(view: Callable[..., ViewPl
         ("places", WRITE),
         (
             "[IAH, 7]",
-            'views.destinations.catalogue: key 2 is 7, and a key is text: quote it as it is in events, as "7"',
+            'views.destinations.catalogue: key 2 is 7, but a key must be text: quote it as it is in events, "7"',
         ),
         (
             "[1.50]",
-            'views.destinations.catalogue: key 1 is 1.50, and a key is text: quote it as it is in events, as "1',
+            'views.destinations.catalogue: key 1 is 1.50, but a key must be text: quote it as it is in events, "1',
         ),
         (
             "[true]",
-            'views.destinations.catalogue: key 1 is true, and a key is text: quote it as it is in events, as "t',
+            'views.destinations.catalogue: key 1 is true, but a key must be text: quote it as it is in events, "t',
         ),
         ("[null]", "views.destinations.catalogue: key 1 is empty or not text; quote it"),
         ("{numbers: {from: 1}}", WRITE),

@@ -1,4 +1,4 @@
-"""Whatever stands in the column of the time, reading a history ends, and raises nothing but errors of the package."""
+"""With any content in the time column, reading a history ends and raises only errors of the package."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_any_times_in_a_file_are_read_or_refused(
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_any_times_in_parquet_are_read_or_refused(plan_of: Callable[[str], Plan], tmp_path: Path, unit: str) -> None:
-    """Times that Python has no value for make their rows invalid, and no others."""
+    """Times that Python cannot represent make only their own rows invalid."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     good = datetime(2024, 1, 1, 0, 0, 1, tzinfo=UTC)
     columns = {

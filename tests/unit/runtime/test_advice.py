@@ -91,7 +91,7 @@ async def test_records_that_are_no_event_are_told_of_at_the_next_look_with_share
     ]
 
 
-async def test_a_few_watermarks_that_are_not_believed_are_told_of_among_many_records(watched: Watched) -> None:
+async def test_few_refused_watermarks_are_reported(watched: Watched) -> None:
     watched.counted(1_000_000)
     watched.count("watermarks_read", 5)
     watched.count("events_refused", 5, reason="bad_watermark", view="")

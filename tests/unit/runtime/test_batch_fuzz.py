@@ -1,4 +1,4 @@
-"""Mutations of valid batches: no exception leaves the reader, and every record of the other batches is read."""
+"""Mutated batches: the reader raises no exception, and every record of the other batches is read."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_mutated_batches_take_little_memory() -> None:
 
 @pytest.mark.parametrize("name", CODECS)
 def test_mutated_record_harms_no_other_of_its_batch(name: str) -> None:
-    """Its length is right, so the others can be told apart."""
+    """The record's length is right, so the other records can be told apart."""
     for seed in range(200):
         chance = random.Random(f"{name} {seed}")
         rows = [_row(chance) for _ in range(5)]

@@ -62,7 +62,7 @@ def fetched(parts: list[bytes], aborted: list[tuple[int, int]], deserializer: An
 @example(acts=[(1, DATA), (1, ABORT)], codec=DefaultRecordBatch.CODEC_GZIP)
 @example(acts=[(1, DATA), (2, DATA), (1, DATA), (1, ABORT), (1, DATA), (1, COMMIT), (2, COMMIT)], codec=0)
 def test_only_committed_records_are_given(deserializer: Any, acts: list[tuple[int, str]], codec: int) -> None:
-    """Whatever stands at the end of an answer, the next fetch begins behind it."""
+    """The next fetch begins after the answer, whatever the answer ends with."""
     parts: list[bytes] = []
     open_from: dict[int, list[int]] = {}
     committed: list[int] = []
@@ -87,7 +87,7 @@ def test_only_committed_records_are_given(deserializer: Any, acts: list[tuple[in
 
 @pytest.mark.parametrize("deserializer", [None, BARE], ids=["records", "columns"])
 def test_aborted_batch_is_not_unpacked(deserializer: Any) -> None:
-    """So it does not matter that it cannot be, or would need too much memory."""
+    """So an aborted batch may be damaged or need too much memory."""
     damaged = bytearray(batch(0, 1, DefaultRecordBatch.CODEC_GZIP))
     damaged[61:] = b"x" * len(damaged[61:])
     damaged[CRC] = calc_crc32c(damaged[ATTRIBUTES.start :]).to_bytes(4, "big")

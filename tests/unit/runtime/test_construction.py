@@ -110,13 +110,13 @@ def test_field_that_no_decoder_reads_is_refused_by_its_path(folder: Path, field:
     assert [fault.path for fault in refused.value.faults] == [f"views.{name}.item"]
 
 
-def test_topics_that_kafka_takes_for_one_are_refused(folder: Path) -> None:
+def test_topics_whose_names_collide_in_kafka_are_refused(folder: Path) -> None:
     data = generated(random.Random(SEED))
     (source,) = data["sources"].values()
     data["sources"]["other"] = {**source, "topic": source["topic"].replace(".", "_")}
     (view,) = data["views"].values()
     data["views"]["other"] = {**view, "source": "other"}
-    with pytest.raises(ConfigError, match=r"^sources\.other\.topic: Kafka refuses topic"):
+    with pytest.raises(ConfigError, match=r"^sources\.other\.topic: Kafka refuses to create topic"):
         construct_file(build_plan(data, folder))
 
 

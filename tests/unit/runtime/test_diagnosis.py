@@ -60,9 +60,9 @@ def test_a_value_that_is_no_json_is_known_by_its_form(value: bytes, words: str) 
     ("key", "form"),
     [
         (b"", "empty"),
-        ((7).to_bytes(8, "big"), "a whole number in 8 bytes, as of Java's LongSerializer"),
-        ((-7).to_bytes(8, "big", signed=True), "a whole number in 8 bytes, as of Java's LongSerializer"),
-        ((7).to_bytes(4, "big"), "a whole number in 4 bytes, as of Java's IntegerSerializer"),
+        ((7).to_bytes(8, "big"), "a whole number in 8 bytes, as written by Java's LongSerializer"),
+        ((-7).to_bytes(8, "big", signed=True), "a whole number in 8 bytes, as written by Java's LongSerializer"),
+        ((7).to_bytes(4, "big"), "a whole number in 4 bytes, as written by Java's IntegerSerializer"),
         (b'"u1"', "JSON"),
         (b'{"id": 7}', "JSON"),
         (b"\0\0\0\0\7\x04u1", "Avro, Protobuf or JSON of a schema registry"),
@@ -73,7 +73,7 @@ def test_a_value_that_is_no_json_is_known_by_its_form(value: bytes, words: str) 
         ("bjørn".encode(), ""),
     ],
 )
-def test_key_that_is_no_text_is_known_by_its_form(key: bytes, form: str) -> None:
+def test_form_of_a_key_that_is_not_text_is_recognised(key: bytes, form: str) -> None:
     assert form_of_key(key) == form
 
 

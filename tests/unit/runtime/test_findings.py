@@ -159,13 +159,13 @@ def all_told(plan: Plan, sample: Sample, *, with_names: bool = True) -> list[tup
     return [(one.path, one.message) for one in findings(source, views, trial, NOW, with_names=with_names)]
 
 
-def test_the_unit_of_watermarks_is_told(plan: Plan) -> None:
+def test_unit_of_watermarks_is_reported(plan: Plan) -> None:
     source = plan.views["destinations"].source
     found = all_told(plan, sample_of(source, *[(NOW - 1, NOW)] * 30, marks=((NOW // 1000, 3),)))
     assert any(path == "sources.flights" and "look like seconds" in words for path, words in found)
 
 
-def test_outlying_times_are_told_by_offset_to_an_operator_only(plan: Plan) -> None:
+def test_outlying_times_are_reported_by_offset_to_operators(plan: Plan) -> None:
     source = plan.views["destinations"].source
     sample = sample_of(source, *[(NOW - 1, NOW)] * 30, (NOW - 5000 * DAY, NOW))
     (message,) = [words for _, words in all_told(plan, sample) if "far before the others" in words]
@@ -174,7 +174,7 @@ def test_outlying_times_are_told_by_offset_to_an_operator_only(plan: Plan) -> No
     assert not any("far before" in words for _, words in all_told(plan, sample, with_names=False))
 
 
-def test_records_without_a_timestamp_are_told(plan: Plan) -> None:
+def test_records_without_timestamp_are_reported(plan: Plan) -> None:
     source = plan.views["destinations"].source
     words, found = told(plan, sample_of(source, *[(NOW - 1, -1)] * 30))
     assert (words, found) == (["the records have no timestamp"], [])

@@ -175,7 +175,7 @@ def test_failed_fetch_leaves_nothing_and_says_what_maven_said(machine: Path) -> 
 
 def test_fetch_without_the_broker_jar_is_an_error(machine: Path) -> None:
     install(machine, "mvn", "exit 0")
-    with pytest.raises(BrokerError, match="brought no kafka"):
+    with pytest.raises(BrokerError, match="did not fetch kafka"):
         fetch_jars()
     assert not jars_folder().exists()
 

@@ -1,4 +1,4 @@
-"""Transactions that stay open for long: who is told of them, and when they are over."""
+"""Transactions that stay open for a long time: what is reported, and when that ends."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_short_transactions_are_not_reported() -> None:
 
 
 async def test_lost_partition_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody here knows whether its transaction has ended."""
+    """This worker no longer knows whether the transaction has ended."""
     caplog.set_level(logging.INFO)
     watched = Watched()
     watched.client.open[VISITS] = FIRST.offset

@@ -67,7 +67,7 @@ async def test_a_number_that_is_not_the_next_is_not_written(plan: Plan, log: Mem
 
 
 async def test_settings_too_large_for_a_record_are_refused_with_the_remedy(plan: Plan, log: MemoryLog) -> None:
-    with pytest.raises(ConfigError, match="put lists of keys into files or topics"):
+    with pytest.raises(ConfigError, match="Put lists of keys into files or topics"):
         await post(plan, MemoryClient(log), next_record([], plan, {}, {}, 9, "x" * 2_000_000))
 
 

@@ -1,4 +1,4 @@
-"""Whatever a batch holds, its readable records are read, the others are refused, and the position moves on."""
+"""The readable records of any batch are read, the others are refused, and the position advances."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_wrong_checksum_refuses_the_batch(name: str) -> None:
 
 
 def test_refused_batch_is_refused_once() -> None:
-    """Whoever reads on behind the refusal does not meet it again."""
+    """A reader that continues after the refused batch does not meet it again."""
     bad = bytearray(batch_of(0, 0, ROWS))
     bad[-1] ^= 1
     log = log_of(bytes(bad), batch_of(0, 5, ROWS))
@@ -123,7 +123,7 @@ def test_refused_batch_is_refused_once() -> None:
 
 @pytest.mark.parametrize(("cut_at", "kept"), [(b"xxx", 4), (b"no key", 1)])
 def test_records_before_a_cut_are_counted(cut_at: bytes, kept: int) -> None:
-    """The checksum is right, so it is the producer that left the end away."""
+    """The checksum is right, so the producer sent the batch without its end."""
     plain = batch_of(0, 0, ROWS)
     cut_off = bytearray(plain[: plain.index(cut_at)])
     cut_off[8:12] = struct.pack("!i", len(cut_off) - 12)
@@ -223,7 +223,7 @@ def test_last_records_taken_by_compaction_move_the_position() -> None:
 
 @pytest.mark.parametrize("name", kept_ordinary(["none", "snappy", "zstd"], CODECS))
 def test_streamed_records_are_those_of_the_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What becomes of a record does not depend on what shares its batch and makes it be read as a stream."""
+    """Whether a record is refused does not depend on other records that cause its batch to be read as a stream."""
     monkeypatch.setattr(record_batches, "GROUP_RECORDS", 2)
     log = log_of(*[batch_of(CODECS[name], 5 * at, ROWS) for at in range(4)])
     plain = log.read()

@@ -1,4 +1,4 @@
-"""Whatever stands where a time should be, a record is counted or refused, and nothing is raised."""
+"""With any value in place of a time, a record is counted or refused, and no error is raised."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_any_watermark_is_believed_or_refused(mark: int | str) -> None:
 
 @pytest.mark.parametrize("timestamp", [-1, -5])
 def test_a_record_without_a_timestamp_says_so(timestamp: int) -> None:
-    """Where the time of the record is that of the event; -1 is Kafka's "no timestamp"."""
+    """The record's timestamp is the event's time; -1 is Kafka's "no timestamp"."""
     decoder = EventDecoder(EventFormat(("page",), None, None, "ms"))
     records = [Entry(0, b"u", b'{"page": "a"}', timestamp), Entry(1, b"u", b'{"page": "b"}', NOW)]
     decoded = decoder.decode(records)

@@ -109,7 +109,7 @@ def test_local_timestamp_of_avro_is_a_time_without_offset(unit: str) -> None:
 
 @given(st.datetimes(), st.sampled_from([BERLIN, "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "UTC"]))
 def test_every_time_has_a_moment(time: datetime, zone: str) -> None:
-    """A text and the number that stands for it in Avro agree, and clocks show the time then, unless they skip it."""
+    """A text and its number in Avro name the same moment, at which clocks show that time unless they skip it."""
     rules = read_zone(zone)
     time = time.replace(microsecond=0)
     found = text_ms(time.isoformat(), rules)

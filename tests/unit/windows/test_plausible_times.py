@@ -1,4 +1,4 @@
-"""A worker believes a watermark only if it can be a time in ms, by the tick in the log and never by its own clock."""
+"""A worker believes a watermark only if it is plausible in ms at the tick in the log, not at its own clock."""
 
 from __future__ import annotations
 
