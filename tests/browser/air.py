@@ -163,6 +163,7 @@ def fill(log: MemoryLog, plan: Plan) -> None:
     """Write what an application of eight weeks has written."""
     for topic in ("air-control", "air-status", "air-accounts"):
         log.create(topic, 1)
+    log.create("flights", 2)
     client, posted_ms = MemoryClient(log), now_ms() - 600_000
     first = first_record(plan, posted_ms)
     assert run(post_accepted(plan, client, first))

@@ -329,6 +329,7 @@ class Host(Carrier):
             or any(time_ms is not None and time_ms <= now_ms for time_ms in due)
             or any(lock.locked() for lock in self._engine_locks.values())
             or any(outboxes.next_ms is not None for outboxes in self.outboxes.values())
+            or self.publishing.locked()
         )
 
     # -- the parts of a partition -----------------------------------------------------------------------------
