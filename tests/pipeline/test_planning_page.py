@@ -36,7 +36,7 @@ def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     assert run(make) == []
     assert run(plan) == planned.splitlines()
     assert run(ask) == asked.splitlines()
-    assert run(init)[0] == " ".join(offered.splitlines())
+    assert " ".join(offered.splitlines()) in run(init)
     assert run(split) == divided.splitlines()
     for line in ("epsilon: 2}", "items_per_user: 5  # a guess", 'size: "2w"'):
         assert line in (tmp_path / "new.yaml").read_text(encoding="utf-8")

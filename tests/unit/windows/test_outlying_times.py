@@ -13,7 +13,7 @@ from stream_dp.windows.plausible_times import PlausibleTimes
 from stream_dp.windows.shapes.tumbling import Tiling
 
 NOW = 1_790_000_000_000
-PLAUSIBLE = PlausibleTimes.of([], [DAY_MS])
+PLAUSIBLE = PlausibleTimes.of([None], [DAY_MS])
 JANUARY = 1_704_067_200_000
 """2024-01-01, UTC."""
 

@@ -60,7 +60,7 @@ def test_history_is_believed() -> None:
 
 
 def test_the_unit_of_a_number_is_recognised() -> None:
-    plausible = PlausibleTimes.of([], [DAY_MS])
+    plausible = PlausibleTimes.of([None], [DAY_MS])
     found = {unit: plausible.unit_of(int(WRONG[unit]), NOW) for unit in ("seconds", "microseconds", "nanoseconds")}
     assert found == {unit: unit for unit in found}
     assert not plausible.unit_of(10**30, NOW)
