@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -64,6 +66,18 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     broker = Secured.start(tmp_path_factory.mktemp("secured"))
     yield broker
     broker.stop()
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Collect connections that aiokafka 0.14 was still opening when their client was closed.
+
+    It never closes these. Seen once beside other tests: a later test of the same process failed for their warnings.
+    """
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @dataclass
