@@ -321,14 +321,17 @@ class Host(Carrier):
 
     @property
     def is_idle(self) -> bool:
-        """True if no release engine has something to do at this time, and no record waits for its slot."""
+        """True if no release engine has anything to do now, and every record has left and is settled.
+
+        Settling may queue tombstones of windows that have expired.
+        """
         now_ms = self.earliest_ms()
         due = [engine.due_ms for engine in self._engines.values()]
         return not (
             any(engine.waits for engine in self._engines.values())
             or any(time_ms is not None and time_ms <= now_ms for time_ms in due)
             or any(lock.locked() for lock in self._engine_locks.values())
-            or any(outboxes.next_ms is not None for outboxes in self.outboxes.values())
+            or any(outboxes.next_ms is not None or outboxes.published for outboxes in self.outboxes.values())
             or self.publishing.locked()
         )
 
