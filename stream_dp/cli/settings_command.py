@@ -170,7 +170,8 @@ async def _change(
         return 0, drafted.after
     if not manner.yes:
         click.confirm("Apply this change?", abort=True)
-        shown, expected = drafted, replace(wish, expect=drafted.number)
+        shown = drafted
+        expected = replace(wish, expect=drafted.number)
         drafted = await operations.draft(local, lambda _: shown.after, client, expected)
         for words in waits(shown.proposal, drafted.proposal):
             console.print(words)

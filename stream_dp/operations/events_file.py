@@ -288,7 +288,8 @@ class Events:
         Raises:
             RefusedError: a number has a fraction, or the user is neither text nor a whole number.
         """
-        columns, source = self.columns, self._source
+        columns = self.columns
+        source = self._source
         value: dict[str, Any] = dict(row) if columns.everything else {}
         for name in columns.items:
             if (item := cell(row, name)) is not ABSENT:

@@ -163,7 +163,8 @@ def last_watermark(
         ConfigError: most times look like another form than the one in which they are read, no view counts any row, rows
             are invalid, no row is left, or the last watermark is too early, or too late to be believed.
     """
-    last_ms, columns = survey.last_ms, events.columns
+    last_ms = survey.last_ms
+    columns = events.columns
     if (form := survey.other_form) and not options.unchecked_data:
         rows = f"{survey.other_forms[form]:,} of {survey.rows:,} rows"
         said = f"column {columns.time!r} is read as {columns.time_form}, but in {rows} it looks like {form}"

@@ -529,7 +529,8 @@ def _slow_partition(
     lag = parts[slow].lag.get(view.source.name, 0) if slow in parts else 0
     if lag or fastest_ms - clocks[slow] < BEHIND_MS:
         return None
-    shape, grace_ms = view.window.shape, view.window.grace_ms
+    shape = view.window.shape
+    grace_ms = view.window.grace_ms
     open_from_ms = min(one.open_from_ms for one in counted.values())
     waiting_from_ms = max(open_from_ms, shape.first_open(clocks[slow] - grace_ms))
     windows = shape.begun(waiting_from_ms, shape.first_open(fastest_ms - grace_ms))

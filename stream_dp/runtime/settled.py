@@ -207,7 +207,8 @@ async def judge(
         AccessError: this account may not read a public list. This is no reason to refuse the settings.
         BrokerError: the broker refuses something.
     """
-    posted, known = history.waiting[0], history.accepted
+    posted = history.waiting[0]
+    known = history.accepted
     try:
         plan = await asyncio.to_thread(plan_settings, [*known, posted], local)
         lists, faults = await read_lists(plan, client)
@@ -346,7 +347,8 @@ class Adoption:
             )
 
     async def _adopt(self, accepted: Sequence[Posted]) -> None:
-        former, number = self._settled, accepted[-1].number
+        former = self._settled
+        number = accepted[-1].number
         try:
             plan = await asyncio.to_thread(plan_settings, accepted, self.plan)
         except ConfigError as error:

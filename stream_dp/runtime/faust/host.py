@@ -509,7 +509,8 @@ class Host(Carrier):
 
     async def _load_topics(self, partition: int, engine: ReleaseEngine) -> None:
         """Load which release topics of a partition are stopped."""
-        table, names = self.tables[RELEASES], self.release_topics.names(engine.views)
+        table = self.tables[RELEASES]
+        names = self.release_topics.names(engine.views)
         owner = table.owner(partition)
         present = await self._app.outage.patiently(lambda: self._client.describe(names))
         claimed = self._factory.topic_ids
