@@ -18,7 +18,7 @@ from stream_dp.releases.unlocks import Leftover
 from tests.support.acts import acts, play
 from tests.unit.releases.test_engine_stories import check_end, check_now
 
-SEEDS = range(40)
+SEEDS = range(80)
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
