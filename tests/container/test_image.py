@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from stream_dp.runtime.localkafka.broker import free_port
 from tests.support.containers import CHECKOUT, Containers, accepts, build_image, missing_program, podman
+from tests.support.ports import free_ports
 from tests.support.visits import new_name
 
 pytestmark = [pytest.mark.container, pytest.mark.broker, pytest.mark.nightly]
@@ -95,7 +95,7 @@ def eventually(ask: Callable[[], T], containers: Sequence[str]) -> T:
 
 
 def test_image_runs_confined_and_again_after_sigterm(containers: Containers) -> None:
-    worker_port, gateway_port, console_port = free_port(), free_port(), free_port()
+    worker_port, gateway_port, console_port = free_ports(3)
     gateway_url, console_url = f"http://127.0.0.1:{gateway_port}", f"http://127.0.0.1:{console_port}"
     begun = datetime.now(UTC)
     worker_command = ["worker", "app.yaml", "--http", f"127.0.0.1:{worker_port}"]

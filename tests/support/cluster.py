@@ -24,6 +24,7 @@ import stream_dp.runtime.localkafka.broker as local
 from stream_dp.runtime.localkafka.jars import fetch_jars, java_command
 from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
 from stream_dp.testing.application import WITHIN_SECONDS
+from tests.support.ports import free_ports
 
 HOST = "127.0.0.1"
 HEAP = "-Xmx320m"
@@ -142,9 +143,8 @@ class Cluster:
             settings: of the brokers, beside or instead of `SETTINGS`.
         """
         self._jars = fetch_jars()
-        self.nodes = {
-            number: Node(number, folder / f"node{number}", local.free_port(), local.free_port()) for number in (1, 2, 3)
-        }
+        ports = iter(free_ports(6))
+        self.nodes = {number: Node(number, folder / f"node{number}", next(ports), next(ports)) for number in (1, 2, 3)}
         self.address = self.address_of(self.nodes)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         voters = ",".join(f"{one.number}@{HOST}:{one.controller_port}" for one in self.nodes.values())

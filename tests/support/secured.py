@@ -23,10 +23,11 @@ from stream_dp.runtime.kafka.client import Client, KafkaClient
 from stream_dp.runtime.kafka.requests import OPERATIONS, RESOURCES
 from stream_dp.runtime.kafka.rights import Right
 from stream_dp.runtime.localkafka import broker as localkafka
-from stream_dp.runtime.localkafka.broker import free_port, listens
+from stream_dp.runtime.localkafka.broker import listens
 from stream_dp.runtime.localkafka.jars import fetch_jars, java_command
 from stream_dp.runtime.localkafka.processes import carries, spawn_detached, terminate
 from stream_dp.testing.application import WITHIN_SECONDS
+from tests.support.ports import free_ports
 
 HOST = "127.0.0.1"
 ADMIN = "admin"
@@ -100,7 +101,8 @@ class Secured:
         """Run one in an empty folder, and return when a client can list topics."""
         folder.mkdir(parents=True, exist_ok=True)
         make_certificates(folder)
-        ports = {name: free_port() for name in ("open", "login", "bare", "mutual", "controller")}
+        names = ("open", "login", "bare", "mutual", "controller")
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
         plain = " ".join(f'user_{name}="{password_of(name)}"' for name in USERS)
         (folder / "server.properties").write_text(_SETTINGS.format(folder=folder, scram=_SCRAM, plain=plain, **ports))
         resources = files("stream_dp.runtime.localkafka")
