@@ -15,7 +15,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import Posted, SettingsHistory, plan_holding, plan_of, presented
+from stream_dp.control.acceptance import SettingsHistory
+from stream_dp.control.editions import Posted, plan_holding, plan_of, presented
 from stream_dp.control.grant_records import Order
 from stream_dp.errors import BrokerError, OutageError, StreamDPError
 from stream_dp.gateway.boards import compact

@@ -18,16 +18,8 @@ from stream_dp.config.loading import unknown
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
-from stream_dp.control.editions import (
-    Posted,
-    SettingsHistory,
-    editions,
-    encode_posted,
-    next_record,
-    plan_holding,
-    plan_of,
-    presented,
-)
+from stream_dp.control.acceptance import SettingsHistory
+from stream_dp.control.editions import Posted, editions, encode_posted, next_record, plan_holding, plan_of, presented
 from stream_dp.control.settings_change import SettingsChange, Situation, former_editions, propose
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, StateError
 from stream_dp.exact.rationals import Inexact, parse_exact

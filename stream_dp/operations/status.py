@@ -10,7 +10,8 @@ from typing import Any
 
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
-from stream_dp.control.editions import Posted, SettingsHistory, editions, plan_holding, presented
+from stream_dp.control.acceptance import SettingsHistory
+from stream_dp.control.editions import Posted, editions, plan_holding, presented
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import newest_statements
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, decode_status

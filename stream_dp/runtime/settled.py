@@ -2,16 +2,22 @@
 
 Posted settings are not in effect yet. One worker, the owner of the control partition, plans them and writes its verdict
 to the control topic: `accepted`, or `refused` with the reason. If no other worker runs, a worker that starts does this.
-The first verdict in the log counts, so it does not matter if two workers give one. Workers use only accepted settings.
-Refused settings never take effect, and the next settings get the next number.
+It does not matter if two workers give one: which verdict counts follows from the log (`stream_dp.control.acceptance`).
+Workers use only accepted settings. Refused settings never take effect, and the next settings get the next number.
 
 A running worker adopts accepted settings as a start would, so no running part has to know two plans. It makes the new
 plan, reads and creates what the plan needs, and the host forgets every part of every partition. The parts are loaded
 again from the tables with the new plan, as after a crash.
 
-A worker that cannot plan accepted settings ends: it has another version of a file or of stream-dp. A release topic that
-cannot be created, because a right is missing, only makes records late: they wait in their outboxes, and the worker
-tries again every `RETRY_SECONDS`.
+Before a worker does anything by accepted settings, it states in the control topic that it uses them. A worker that
+cannot plan accepted settings ends and does nothing by them: another version of stream-dp accepted them, or a file that
+they name was changed. Operators apply other settings then. If no worker has stated that it uses the unusable ones, the
+judge of the next posting first takes their acceptance back. If a worker has, they stay, and only a worker that can plan
+them can judge the next posting.
+
+What a missing right prevents makes records late and nothing else. A worker that may not read or create what accepted
+settings need makes no ticks and loads no parts until it may, or until other settings are in effect. Records for a
+release topic that cannot be created wait in their outboxes. The worker tries again every `RETRY_SECONDS`.
 
 A worker reads the control topic to its end before it sends ticks, before it loads a part, and when it meets something
 that is new to it; and each tick says which settings its maker knew. So a worker that acts on a tick knows all settings
@@ -33,7 +39,8 @@ from aiokafka import TopicPartition
 
 from stream_dp.config.forecast import backlog_faults
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.control.editions import Posted, SettingsHistory, Verdict, first_record, plan_of
+from stream_dp.control.acceptance import SettingsHistory, Verdict
+from stream_dp.control.editions import Posted, first_record
 from stream_dp.control.settings_change import fixed_faults, restart_faults
 from stream_dp.errors import AccessError, BrokerError, ClockError, ConfigError, Fault, StateError
 from stream_dp.exact.bits import system_entropy
@@ -41,7 +48,7 @@ from stream_dp.kinds.public_lists import KeyList
 from stream_dp.kinds.sealing import Sealing
 from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
 from stream_dp.runtime.clock import Clock, Tick, apart, wall_clock_ms
-from stream_dp.runtime.construction import plan_settings
+from stream_dp.runtime.construction import describe_faults, explain_unplannable, plan_accepted, plan_settings
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted
@@ -102,12 +109,19 @@ async def prepare(
         history = settings.history
         known = history.accepted
         if history.waiting and (not known or await _has_no_workers(plan, client)):
-            verdict = await judge(history, plan, client, now)
-            # To plan takes seconds, in which a worker may have begun to count. Its verdict has a latest time.
-            if not known or await _has_no_workers(plan, client):
-                await settings.judge(verdict)
+            # A worker that begins meanwhile states that it uses the former settings. Then this verdict does not count.
+            await settings.judge(await judge(history, plan, client, now))
             continue
-        holding = await asyncio.to_thread(plan_settings, known or [first], plan)
+        try:
+            holding = await asyncio.to_thread(plan_settings, known or [first], plan)
+        except ConfigError as error:
+            if not known:
+                raise
+            if history.used:
+                raise explain_unplannable(known[-1].number, history.used, error) from None
+            # No settings were ever used, so this file posts the first ones that take effect.
+            await settings.judge(await _take_back(history, plan, error, now))
+            continue
         lists, faults = await read_lists(holding, client)
         faults = [*await wrong_sources(holding, client), *faults]
         if not known and not backfill and not accept_loss:
@@ -116,6 +130,8 @@ async def prepare(
         measured = tuple(holding.views)
         if faults:
             raise ConfigError(faults)
+        if known and history.used < holding.settings and not await settings.use(holding.settings):
+            continue  # they were taken back
         claim = await create_owned(
             holding, client, key_id(), accept_loss=accept_loss, now_ms=now, allow_absent=bool(known)
         )
@@ -196,39 +212,89 @@ async def judge(
 ) -> Verdict:
     """Plan the oldest settings that have no verdict, and return the verdict on them.
 
+    They are planned after all accepted settings, whichever of these the workers use by now. If the newest accepted
+    settings cannot be used here and no worker has used them, the verdict takes these back instead.
+
     Args:
         history: history of the settings; some have no verdict.
         local: the plan of a file of the application.
         client: a client of the broker, which has the public lists.
         now_ms: the clock of the worker.
-        counted: the plan that workers count by now; None: no worker runs, so no window has closed since.
+        counted: the plan that this worker counts by; None: no worker runs, so no window has closed since.
 
     Raises:
         AccessError: this account may not read a public list. This is no reason to refuse the settings.
+        ConfigError: settings that workers have used cannot be planned here, so this worker can judge no others.
         BrokerError: the broker refuses something.
     """
     posted = history.waiting[0]
     known = history.accepted
+    before = counted
+    if known and (counted is None or counted.settings != known[-1].number):
+        try:
+            before = await _plan_usable(history, local, client)
+        except (AccessError, ConfigError) as error:
+            return await _take_back(history, local, error, now_ms)
+    latest_ms = None if counted is None or before is None else _latest_ms(posted, before)
+    reason = ""
     try:
         plan = await asyncio.to_thread(plan_settings, [*known, posted], local)
         lists, faults = await read_lists(plan, client)
-        measured = () if counted is None else counted.views.keys()
+        measured = () if counted is None or before is None else before.views.keys()
         faults = faults or await asyncio.to_thread(never_in_time, plan, lists, measured)
-        if known:
-            faults += fixed_faults(plan_of(known[-1], local), plan)
-        if counted is not None:
-            faults += _change_faults(posted, counted, plan, now_ms)
+        if before is not None:
+            faults += fixed_faults(before, plan)
+        if counted is not None and before is not None:
+            faults += _change_faults(before, plan, latest_ms, now_ms)
+        if faults:
+            raise ConfigError(faults)
     except ConfigError as error:
-        faults = list(error.faults)
-    reason = "; ".join(" ".join(str(fault).split()) for fault in faults)
-    latest_ms = None if counted is None else _latest_ms(posted, counted)
-    return Verdict(posted.number, now_ms, reason, None if reason else latest_ms)
+        reason = describe_faults(error)
+        latest_ms = None
+    return Verdict(posted.number, now_ms, reason, latest_ms, history.decisions)
 
 
-def _change_faults(posted: Posted, counted: Plan, plan: Plan, now_ms: int) -> Iterator[Fault]:
+async def _plan_usable(history: SettingsHistory, local: Plan, client: Client) -> Plan:
+    """Return the plan of the accepted settings. If no worker has used them, check their lists, too.
+
+    Raises:
+        AccessError: this account may not read a public list.
+        ConfigError: they cannot be used here.
+    """
+    known = history.accepted
+    plan = await asyncio.to_thread(plan_settings, known, local)
+    if known[-1].number > history.used:
+        _, faults = await read_lists(plan, client)
+        if faults:
+            raise ConfigError(faults)
+    return plan
+
+
+async def _take_back(history: SettingsHistory, local: Plan, error: AccessError | ConfigError, now_ms: int) -> Verdict:
+    """Return the verdict that takes the newest accepted settings back.
+
+    Args:
+        history: history of the settings.
+        local: the plan of a file of the application.
+        error: the reason why this worker cannot use them.
+        now_ms: the clock of the worker.
+
+    Raises:
+        ConfigError: workers have used them, or use earlier ones that cannot be planned here.
+    """
+    number = history.accepted[-1].number
+    reason = describe_faults(error) if isinstance(error, ConfigError) else str(error)
+    if number <= history.used:
+        raise explain_unplannable(number, history.used, ConfigError(reason))
+    if history.in_use:
+        await asyncio.to_thread(plan_accepted, history.in_use, history.used, local)
+    words = f"they were taken back before any worker used them: {reason}"
+    return Verdict(number, now_ms, words, seen=history.decisions, takes_back=True)
+
+
+def _change_faults(before: Plan, plan: Plan, latest_ms: int | None, now_ms: int) -> Iterator[Fault]:
     """Yield the reasons why running workers cannot change to other settings."""
-    yield from restart_faults(counted, plan)
-    latest_ms = _latest_ms(posted, counted)
+    yield from restart_faults(before, plan)
     if latest_ms is not None and now_ms > latest_ms:
         yield Fault(
             "",
@@ -236,15 +302,17 @@ def _change_faults(posted: Posted, counted: Plan, plan: Plan, now_ms: int) -> It
         )
 
 
-def _latest_ms(posted: Posted, counted: Plan) -> int | None:
+def _latest_ms(posted: Posted, before: Plan) -> int | None:
     """Return the latest time at which settings can be accepted; None if there is no such limit."""
-    by_the_wall = {view.view for view in counted.newest.values() if view.window.clock == "wall"}
+    by_the_wall = {view.view for view in before.newest.values() if view.window.clock == "wall"}
     changes = [*posted.begins.items(), *posted.ends.items()]
     return min((at_ms - LEAST_LEAD_MS for view, at_ms in changes if view in by_the_wall), default=None)
 
 
 RETRY_SECONDS = 10.0
 """Interval between two attempts at something that a missing right prevents."""
+LOOK_SECONDS = 1.0
+"""Interval between two looks for newer settings while accepted ones cannot be used."""
 
 
 class Adoption:
@@ -283,6 +351,8 @@ class Adoption:
         self._clock = clock
         self._is_judge = is_judge
         self._tried_at = 0.0
+        self._has_begun = False
+        """It has stated since it joined which settings it uses. It does so only if settings wait for a verdict."""
         self.problem = ""
         self._log = SettingsLog(settled.plan, client)
         self._lock = asyncio.Lock()
@@ -297,35 +367,72 @@ class Adoption:
         """Where settings stand."""
         return self._log.place
 
-    async def catch_up(self, end: int | None = None) -> None:
-        """Adopt all settings accepted so far; if this worker is the judge, it first gives its verdict on waiting ones.
+    @property
+    def is_blocked(self) -> bool:
+        """True if nothing may be counted or closed now, as far as the settings were read."""
+        history = self._log.history
+        is_behind = bool(history.accepted) and history.accepted[-1].number > self.plan.settings
+        return is_behind or bool(history.waiting and not self._has_begun)
 
-        Args:
-            end: where the control topic ends, if known.
+    def forget(self) -> None:
+        """Take note that this worker joins the group anew."""
+        self._has_begun = False
+
+    async def catch_up(self) -> None:
+        """Return when this worker uses all settings accepted so far.
 
         Raises:
             ConfigError: this worker cannot plan the settings, so it must end.
             StateError: the settings count other sources, so the worker must be restarted.
             BrokerError: the control topic cannot be read.
         """
+        await self.advance()
+        while self.is_blocked:  # not under the lock, and newer settings end it
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.advance()
+
+    async def advance(self, end: int | None = None) -> None:
+        """Adopt all settings accepted so far, unless a right is missing (`is_blocked`).
+
+        If this worker is the judge, it first gives its verdict on waiting settings.
+
+        Args:
+            end: where the control topic ends, if known.
+
+        Raises:
+            ConfigError: as `catch_up`.
+            StateError: as `catch_up`.
+            BrokerError: as `catch_up`.
+        """
         async with self._lock:
             is_news = await self._outage.patiently(lambda: self._log.read(end))
             if self.problem and not is_news and time.monotonic() - self._tried_at < RETRY_SECONDS:
                 return
-            problem = ""
-            number = 0
-            try:
-                while (waiting := self._log.history.waiting) and self._is_judge():
-                    number = waiting[0].number
-                    await self._outage.patiently(self._judge)
-            except (AccessError, BrokerError, StateError) as error:
-                problem = f"settings {number} cannot be looked at: {error}"
+            problem = await self._judge_waiting()
             accepted = self._log.history.accepted
             if accepted and accepted[-1].number > self.plan.settings:
-                await self._adopt(accepted)
+                problem = await self._adopt(accepted) or problem
             elif self._settled.missing:
                 await self._create_topics()
             self._note(problem or _describe_absent(self._settled))
+
+    async def _judge_waiting(self) -> str:
+        """Judge the settings that wait for a verdict; return what prevents it, in words; empty if nothing does."""
+        number = 0
+        try:
+            while waiting := self._log.history.waiting:
+                number = waiting[0].number
+                if not self._has_begun:
+                    # Thus a verdict that is given in the belief that no worker runs does not count.
+                    await self._outage.patiently(lambda: self._log.use(self.plan.settings))
+                    self._has_begun = True
+                elif not self._is_judge():
+                    break
+                else:
+                    await self._outage.patiently(self._judge)
+        except (AccessError, BrokerError, StateError) as error:
+            return f"settings {number} cannot be looked at: {error}"
+        return ""
 
     def _note(self, problem: str) -> None:
         if problem and problem != self.problem:
@@ -346,24 +453,45 @@ class Adoption:
                 "settings %d are refused; settings %d stay in effect: %s", verdict.number, self.plan.settings, reason
             )
 
-    async def _adopt(self, accepted: Sequence[Posted]) -> None:
+    async def _adopt(self, accepted: Sequence[Posted]) -> str:
+        """Go on by accepted settings; return what prevents it, in words; empty if nothing does.
+
+        Raises:
+            ConfigError: they cannot be planned here, or topics belong to another application.
+            StateError: they count other sources.
+        """
         former = self._settled
         number = accepted[-1].number
-        try:
-            plan = await asyncio.to_thread(plan_settings, accepted, self.plan)
-        except ConfigError as error:
-            words = f"they were accepted, but this worker cannot plan them, so it ends: {error}"
-            raise ConfigError(words, f"settings {number}") from None
+        plan = await asyncio.to_thread(plan_accepted, accepted, self._log.history.used, self.plan)
         if sources_of(plan).keys() != sources_of(former.plan).keys():
             raise StateError(
-                f"settings {plan.settings} count other sources than this worker reads, which it chose when it started: "
+                f"settings {number} count other sources than this worker reads, which it chose when it started: "
                 "it ends here, and reads them when it is started again"
             )
-        lists, claim = await self._read_and_create(plan)
+        unusable = f"settings {number} are accepted, but cannot be used yet"
+        try:
+            lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
+            if faults:
+                return f"{unusable}: {describe_faults(ConfigError(faults))}"
+            if not await self._state_use(number):
+                return f"{unusable}: what the control topic says of them has changed"
+            claim = await self._create(plan)
+        except (AccessError, BrokerError) as error:
+            return f"{unusable}: {error}"
         former.lists.join(lists)
         self._settled = replace(former, plan=plan, topics=claim.topics, absent=_absent(plan, claim))
         self._take(self._settled)
-        log.info("settings %d are in effect: %s", plan.settings, _in_words(former.plan, plan))
+        log.info("settings %d are in effect: %s", number, _in_words(former.plan, plan))
+        return ""
+
+    async def _state_use(self, number: int) -> bool:
+        """State that this worker uses settings, unless one has stated that; return whether it may use them."""
+        if self._log.history.used >= number:
+            return True
+        try:
+            return await self._outage.patiently(lambda: self._log.use(number))
+        except StateError as error:
+            raise BrokerError(str(error)) from None
 
     async def _create_topics(self) -> None:
         """Try again to create the topics that could not be created before."""
@@ -375,22 +503,6 @@ class Adoption:
 
     async def _create(self, plan: Plan) -> Claim:
         return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, allow_absent=True))
-
-    async def _read_and_create(self, plan: Plan) -> tuple[Lists, Claim]:
-        """Read and create what a plan in effect needs. No other plan can be used, so this waits for missing rights.
-
-        Raises:
-            ConfigError: a public list is no longer usable, or topics belong to another application.
-        """
-        while True:
-            try:
-                lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
-                if faults:
-                    raise ConfigError(faults)
-                return lists, await self._create(plan)
-            except (AccessError, BrokerError) as error:
-                self._note(f"settings {plan.settings} are accepted, but cannot be used yet: {error}")
-                await asyncio.sleep(RETRY_SECONDS)
 
 
 def _absent(plan: Plan, claim: Claim) -> tuple[str, ...]:

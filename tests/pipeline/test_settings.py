@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from stream_dp.accounting import Cost
 from stream_dp.config.planner import build_plan
-from stream_dp.control.editions import SettingsHistory, Verdict, next_record
+from stream_dp.control.acceptance import SettingsHistory, Verdict
+from stream_dp.control.editions import next_record
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Refusal
@@ -349,9 +350,9 @@ async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, mo
     made.app.worker = None
     reason = await made.app.eventually(crashed)
     assert isinstance(reason, ConfigError)
-    assert str(reason).startswith("settings 2: they were accepted, but this worker cannot plan them, so it ends: ")
+    assert str(reason).startswith("settings 2: they are accepted, but cannot be planned here: settings 2: views.")
     await made.app.stop()
-    with pytest.raises(ConfigError, match=r"^settings 2: views\."):
+    with pytest.raises(ConfigError, match=r"^settings 2: they are accepted, but cannot be planned here"):
         await made.app.start(clock_ms=made.clock)
 
 

@@ -363,5 +363,6 @@ class Worker:
     async def _forget(self) -> None:
         """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""
         self.host.forget()
+        self.adoption.forget()
         self.timers.forget()
         self.watch.forget()

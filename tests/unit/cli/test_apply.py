@@ -14,7 +14,8 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
-from stream_dp.control.editions import Posted, Verdict, encode_verdict, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.acceptance import Verdict, encode_decision
+from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.control.settings_change import LEAD_MS
 from stream_dp.errors import AccessError, ConfigError
 from stream_dp.operations.settings import tuned
@@ -102,7 +103,7 @@ def judges(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, reason: str = "") ->
     """Let a worker give its verdict on settings 2 between two looks of a command that waits."""
 
     async def sleep(_seconds: float) -> None:
-        log.append("visits-control", 0, b"verdicts/2/worker", encode_verdict(Verdict(2, now_ms(), reason)))
+        log.append("visits-control", 0, b"verdicts/2/worker", encode_decision(Verdict(2, now_ms(), reason)))
 
     monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", sleep)
 
@@ -587,7 +588,7 @@ def test_the_history_has_what_changed_why_and_which_edition_holds_from_when_on(
     call("tune", visits_file, "searches", "k=4", "--yes", "--note", "more")
     call("tune", visits_file, "searches", "k=5", "--yes", "--from", format_time(day + 5 * DAY))
     for number in (2, 3):
-        noon.append("visits-control", 0, b"verdicts/%d/worker" % number, encode_verdict(Verdict(number, NOON)))
+        noon.append("visits-control", 0, b"verdicts/%d/worker" % number, encode_decision(Verdict(number, NOON)))
     text = call("settings", visits_file)
     assert (text.code, text.err) == (0, "")
     golden("settings", text.out.replace(str(visits_file), "visits.yaml"))

@@ -21,15 +21,8 @@ from stream_dp.cli.status_command import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan, load_plan
-from stream_dp.control.editions import (
-    Posted,
-    SettingsHistory,
-    Verdict,
-    first_record,
-    next_record,
-    plan_holding,
-    plan_of,
-)
+from stream_dp.control.acceptance import SettingsHistory, Verdict
+from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
 from stream_dp.operations.settings import tuned
 from stream_dp.operations.status import (

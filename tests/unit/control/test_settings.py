@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Edition, Plan
+from stream_dp.control.acceptance import SettingsHistory, Verdict, decode_verdict, encode_decision
 from stream_dp.control.editions import (
     Posted,
-    SettingsHistory,
-    Verdict,
     decode_posted,
-    decode_verdict,
     encode_posted,
-    encode_verdict,
     first_record,
     next_record,
     plan_holding,
@@ -109,7 +106,7 @@ def test_verdict_ahead_of_its_settings_or_of_those_before_does_not_count(planner
 
 def test_acceptance_that_is_appended_too_late_is_a_refusal() -> None:
     verdict = Verdict(2, 5, latest_ms=9)
-    value = encode_verdict(verdict)
+    value = encode_decision(verdict)
     assert decode_verdict(b"verdicts/2/x", value, 9) == Verdict(2, 9, latest_ms=9)
     late = decode_verdict(b"verdicts/2/x", value, 10)
     assert late is not None

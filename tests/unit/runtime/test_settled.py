@@ -78,7 +78,7 @@ async def test_later_starts_find_what_the_first_one_settled(plan: Plan, log: Mem
     later = await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_800_000_000_000)
 
     assert later == first
-    assert written(log) == {Topics.of(plan).control: 2}, "the settings, and the verdict on them"
+    assert written(log) == {Topics.of(plan).control: 3}, "the settings, the verdict on them, and that they are used"
 
 
 async def test_a_configured_start_is_where_the_first_window_begins(visits: Callable[..., str], tmp_path: Path) -> None:
