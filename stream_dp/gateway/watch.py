@@ -25,7 +25,8 @@ from stream_dp.gateway.streams import Stream, frame
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import as_json, read_ledgers
 from stream_dp.operations.grants import grant_json, read_grants
-from stream_dp.operations.settings import Basis, Draft, history_json, plannable, read_settings, rollout
+from stream_dp.operations.settings_changes import Basis, Draft, rollout
+from stream_dp.operations.settings_history import history_json, plannable, read_settings
 from stream_dp.operations.status import read_status
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client

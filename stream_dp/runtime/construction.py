@@ -95,8 +95,8 @@ def explain_unplannable(number: int, used: int, error: ConfigError) -> ConfigErr
     """
     if number > used:
         remedy = (
-            "No worker has used them. Run `stream-dp apply FILE` with a corrected file or the former one, and start the "
-            "worker again: it takes these settings back"
+            "No worker has used them. Run `stream-dp apply FILE` with a corrected file or the former one, and start "
+            "the worker again: it takes these settings back"
         )
     else:
         remedy = (

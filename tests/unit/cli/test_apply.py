@@ -18,7 +18,7 @@ from stream_dp.control.acceptance import Verdict, encode_decision
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.control.settings_change import LEAD_MS
 from stream_dp.errors import AccessError, ConfigError
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, read_history
@@ -105,7 +105,7 @@ def judges(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, reason: str = "") ->
     async def sleep(_seconds: float) -> None:
         log.append("visits-control", 0, b"verdicts/2/worker", encode_decision(Verdict(2, now_ms(), reason)))
 
-    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", sleep)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.asyncio.sleep", sleep)
 
 
 # -- apply ----------------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, now = tomorrow(), [now_ms()]
-    monkeypatch.setattr("stream_dp.operations.settings.wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr("stream_dp.operations.settings_changes.wall_clock_ms", lambda: now[0])
     monkeypatch.setattr("click.confirm", lambda *_, **__: now.append(now.pop() + DAY))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
     assert said.code == 0
@@ -381,7 +381,7 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
     async def goes_on(_seconds: float) -> None:
         says(started, *next(later))
 
-    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", goes_on)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.asyncio.sleep", goes_on)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 0
     assert said.out.splitlines()[-4:] == [
@@ -405,7 +405,7 @@ def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
 def test_settings_that_no_worker_looks_at_are_exit_code_three(
     call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.LOOK_SECONDS", 0)
     says(started, worker("one", 1))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
@@ -439,7 +439,7 @@ def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
     async def ends(_seconds: float) -> None:
         started.append("visits-status", 0, b"one", None)
 
-    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", ends)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.asyncio.sleep", ends)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
     assert said.out.splitlines()[-1] == (

@@ -24,7 +24,7 @@ from stream_dp.config.planner import build_plan, load_plan
 from stream_dp.control.acceptance import SettingsHistory, Verdict
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.operations.status import (
     BEHIND_WINDOWS,
     GONE_MS,
