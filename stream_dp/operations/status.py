@@ -420,7 +420,7 @@ def _of_settings(reports: Reports) -> Iterator[Problem]:
             yield Problem(
                 "settings_waiting", "", f"Settings {one.number}, posted {since}, wait for a worker to accept them."
             )
-    for one in history.accepted:
+    for one in history.accepted[-1:]:
         if one.number > history.used and one.accepted_ms < reports.now_ms - LEARNT_MS:
             since = moment(one.accepted_ms // 1000 * 1000)
             words = (

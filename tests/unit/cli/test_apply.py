@@ -45,23 +45,27 @@ def tomorrow() -> int:
     return now - now % DAY + DAY
 
 
+def begin(plan: Plan, log: MemoryLog, at_ms: int) -> None:
+    """Leave in the log what a first worker leaves that started with a file at a time and uses its settings."""
+    log.create("visits", 2)
+    log.create("visits-control", 1)
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, at_ms)))
+    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).use(1))
+
+
 @pytest.fixture
 def started(visits: Plan, log: MemoryLog) -> MemoryLog:
     """The embedded log of an application whose worker was started with the file."""
-    log.create("visits", 2)
-    log.create("visits-control", 1)
-    assert asyncio.run(post_accepted(visits, MemoryClient(log), first_record(visits, now_ms() - 3_600_000)))
+    begin(visits, log, now_ms() - 3_600_000)
     return log
 
 
 @pytest.fixture
 def noon(visits: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """The same at a time that does not go on."""
-    for module in ("settings", "status"):
+    for module in ("settings_changes", "status"):
         monkeypatch.setattr(f"stream_dp.operations.{module}.wall_clock_ms", lambda: NOON)
-    log.create("visits", 2)
-    log.create("visits-control", 1)
-    assert asyncio.run(post_accepted(visits, MemoryClient(log), first_record(visits, NOON - 3_600_000)))
+    begin(visits, log, NOON - 3_600_000)
     return log
 
 
@@ -354,9 +358,7 @@ def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
 ) -> None:
     changed(visits_file, ("{size: 1d}", "{size: 1d, clock: event}"), name=visits_file.name)
     plan = load_plan(visits_file)
-    log.create("visits", 2)
-    log.create("visits-control", 1)
-    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 90 * DAY)))
+    begin(plan, log, 90 * DAY)
     silent = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert silent.code == 2
     assert "views.searches: watermarks move its clock, and no worker reports it; say when to begin" in silent.err
@@ -627,7 +629,7 @@ def test_settings_that_held_are_printed_as_a_file_whose_application_goes_back(
 
 def test_there_is_no_such_number(call: Make, visits_file: Path, started: MemoryLog) -> None:
     said = call("settings", visits_file, "--show", "2")
-    assert (said.code, said.err) == (2, "error: --show: there are no settings 2; the newest are 1\n")
+    assert (said.code, said.err) == (2, "error: --show: settings 2 do not exist; the newest settings are 1\n")
 
 
 def test_an_application_that_was_never_started_has_no_settings(call: Make, visits_file: Path, log: MemoryLog) -> None:
