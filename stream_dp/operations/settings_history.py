@@ -149,7 +149,7 @@ def check_started(history: SettingsHistory, plan: Plan) -> SettingsHistory:
 def plannable_accepted(history: SettingsHistory, local: Plan) -> list[Posted]:
     """Return the accepted settings without those that cannot be planned here and that no worker has used.
 
-    A worker takes these back when other settings are posted (`stream_dp.runtime.settled.judge`).
+    A worker takes these back when other settings are posted (`stream_dp.runtime.verdicts.judge`).
 
     Args:
         history: history of the application's settings.

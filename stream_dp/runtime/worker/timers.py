@@ -24,6 +24,7 @@ from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.clock import Clock, Difference, Tick, apart
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.app import App
@@ -42,7 +43,6 @@ from stream_dp.runtime.kafka.topic_checks import (
 )
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.settled import Adoption
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode

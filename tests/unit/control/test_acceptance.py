@@ -68,7 +68,7 @@ def test_statement_of_use_is_read_back_as_it_was() -> None:
 
 
 def test_accepted_settings_that_no_worker_used_are_taken_back() -> None:
-    before = [Verdict(1, 0), Use(1), Verdict(2, 0)]
+    before: list[Verdict | Use] = [Verdict(1, 0), Use(1), Verdict(2, 0)]
     assert states(*before, taken_back(2)) == ["accepted", "refused", "waiting", "waiting"]
     found = SettingsHistory.of([*RECORDS, *before, taken_back(2), Use(2), Verdict(3, 0)])
     assert found.reason(2) == "broken"
@@ -78,7 +78,7 @@ def test_accepted_settings_that_no_worker_used_are_taken_back() -> None:
 
 @pytest.mark.parametrize("used", [2, 3])
 def test_settings_that_a_worker_used_stay(used: int) -> None:
-    before = [Verdict(1, 0), Verdict(2, 0), Verdict(3, 0), Use(used)]
+    before: list[Verdict | Use] = [Verdict(1, 0), Verdict(2, 0), Verdict(3, 0), Use(used)]
     assert states(*before, taken_back(2), taken_back(used)) == ["accepted"] * 3 + ["waiting"]
 
 

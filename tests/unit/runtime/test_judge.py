@@ -14,15 +14,17 @@ from msgspec.structs import replace
 from stream_dp.config.plan import Plan
 from stream_dp.control.acceptance import Use, Verdict, encode_decision
 from stream_dp.control.editions import Posted, next_record
-from stream_dp.errors import AccessError, ConfigError
-from stream_dp.runtime import settled
+from stream_dp.errors import AccessError, ConfigError, Fault
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.clock import Clock
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.control_topic import SettingsLog, read_history
+from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.settled import Adoption, prepare
+from stream_dp.runtime.settled import prepare
+from stream_dp.runtime.verdicts import judge
 from stream_dp.testing import plan_from
 from tests.support.visits import MINUTE
 
@@ -243,6 +245,15 @@ async def test_first_settings_that_were_never_used_are_replaced_by_the_file_of_a
     assert (await read_history(plan, MemoryClient(log))).state(1) == "refused"
 
 
+ReadLists = Callable[[Plan, Any], Any]
+
+
+def read_lists_by(monkeypatch: pytest.MonkeyPatch, read: ReadLists) -> None:
+    """Let workers read public lists in another way."""
+    for module in ("adoption", "verdicts"):
+        monkeypatch.setattr(f"stream_dp.runtime.{module}.read_lists", read)
+
+
 class Rights:
     """Rights of the workers to public lists: settings whose lists they may not read."""
 
@@ -252,16 +263,16 @@ class Rights:
 
 @pytest.fixture
 def rights(monkeypatch: pytest.MonkeyPatch) -> Rights:
-    found, read = Rights(), settled.read_lists
+    found = Rights()
 
     async def guarded(plan: Plan, client: Any) -> Any:
         if plan.settings in found.lacking:
             raise AccessError("this account may not read topic list")
-        return await read(plan, client)
+        return await read_lists(plan, client)
 
-    monkeypatch.setattr(settled, "read_lists", guarded)
-    monkeypatch.setattr(settled, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(settled, "LOOK_SECONDS", 0.001)
+    read_lists_by(monkeypatch, guarded)
+    monkeypatch.setattr("stream_dp.runtime.adoption.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("stream_dp.runtime.adoption.LOOK_SECONDS", 0.001)
     return found
 
 
@@ -300,19 +311,35 @@ async def test_newer_settings_end_the_wait_for_a_right(crew: Crew, rights: Right
     assert await crew.states() == ["accepted", "refused", "accepted"]
 
 
+async def test_list_of_a_former_definition_refuses_no_later_settings(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic was deleted. Workers go on with the list that they have read, and other settings replace it."""
+
+    async def deleted(plan: Plan, client: Any) -> Any:
+        lists, faults = await read_lists(plan, client)
+        return lists, [*faults, *(Fault("views", "no topic") for name in plan.views if name == crew.view)]
+
+    read_lists_by(monkeypatch, deleted)
+    await crew.post_finer(3)
+    await crew.post_finer(5)
+    await crew.workers[0].advance()
+    assert await crew.states() == ["accepted"] * 3
+    assert crew.workers[0].plan.settings == 3
+
+
 async def test_settings_that_are_taken_back_during_adoption_are_not_used(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await crew.post_finer(3)
     await crew.decide(Verdict(2, START))
-    read = settled.read_lists
 
     async def overtaken(plan: Plan, client: Any) -> Any:
-        monkeypatch.setattr(settled, "read_lists", read)
+        read_lists_by(monkeypatch, read_lists)
         await crew.decide(Verdict(2, START, "taken back", takes_back=True))
-        return await read(plan, client)
+        return await read_lists(plan, client)
 
-    monkeypatch.setattr(settled, "read_lists", overtaken)
+    read_lists_by(monkeypatch, overtaken)
     worker = crew.workers[0]
     await worker.advance()
     assert worker.plan.settings == 1
@@ -341,15 +368,14 @@ async def test_verdict_of_a_start_does_not_count_once_a_worker_has_joined(
     """The start finds no worker. While it plans, one joins, which counts by the former settings."""
     await crew.post_finer(3)
     crew.judge = 2
-    judging = settled.judge
 
     async def slow(*words: Any) -> Verdict:
-        verdict = await judging(*words)
+        verdict = await judge(*words)
         if (await read_history(crew.plan, crew.client)).waiting:
             await crew.workers[0].advance()
         return verdict
 
-    monkeypatch.setattr(settled, "judge", slow)
+    monkeypatch.setattr("stream_dp.runtime.settled.judge", slow)
     decided = await prepare(crew.plan, crew.client, lambda: KEY_ID, now_ms=lambda: crew.at(9))
     history = await read_history(crew.plan, crew.client)
     assert decided.plan.settings == 2

@@ -10,13 +10,13 @@ import pytest
 from faust.types import TP
 
 from stream_dp.errors import ConfigError, OutageError
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.clock import Clock, Tick, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka import outages as outage
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.settled import Adoption
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.runtime.worker.timers import ASK_EVERY, ASKED_MS, HEARTBEAT, Timers, beat_seconds
 from stream_dp.windows.encoding import decode
