@@ -1,14 +1,14 @@
 """Acceptance of settings: which posted settings are in effect, as the control topic alone says.
 
-Posted settings need a verdict, which one worker gives: the owner of the control partition. Before a worker does
-anything by accepted settings, it states in the topic that it uses them (`Use`). Every reader of the topic up to the
-same offset applies the same rules, in the order of the log:
+Posted settings need a verdict, which one worker gives: the owner of the control partition. Before a worker counts,
+charges, releases or announces anything by accepted settings, it states in the topic that it uses them (`Use`). Every
+reader of the topic up to the same offset applies the same rules, in the order of the log:
 
 1. A verdict counts only if its settings have none yet and all settings before them have one. Refused settings are never
    in effect.
 2. A verdict that takes an acceptance back counts only if its settings are the newest accepted ones and no statement of
    their use stands before it. They are refused from then on. Nothing was counted, charged, released or announced by
-   them, so nothing that exists depends on them.
+   them; only empty topics may be left.
 3. A statement of use counts only if its settings are accepted at that place. A worker that reads its own statement back
    and finds that it does not count must not use the settings.
 4. A verdict counts only if its judge had read every verdict and statement before it that counts. So no verdict rests on

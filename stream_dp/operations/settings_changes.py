@@ -25,8 +25,8 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog
 from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.rights import commands, lacking, worker_rights, workers_known
+from stream_dp.runtime.kafka.topic_checks import wrong_sources
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.settled import wrong_sources
 from stream_dp.windows.durations import moment
 
 LOOK_SECONDS = 1.0

@@ -4,7 +4,7 @@ A running worker adopts accepted settings as a start would, so no running part h
 plan, reads and creates what the plan needs, and the host forgets every part of every partition. The parts are loaded
 again from the tables with the new plan, as after a crash.
 
-Before a worker does anything by accepted settings, it states in the control topic that it uses them. A worker that
+A worker states in the control topic that it uses accepted settings before it makes any part with them. A worker that
 cannot plan accepted settings ends and does nothing by them: another version of stream-dp accepted them, or a file that
 they name was changed.
 
@@ -183,7 +183,7 @@ class Adoption:
     async def _judge(self) -> None:
         if not self._log.history.waiting:
             return  # the verdict was written and read before the broker fell silent
-        verdict = await judge(self._log.history, self.plan, self._client, self._clock(), self.plan)
+        verdict = await judge(self._log.history, self.plan, self._client, self._clock(), self._key_id, self.plan)
         if self._clock.bound_ms is None:  # its clock is not the broker's
             verdict = msgspec.structs.replace(verdict, latest_ms=None)
         await self._log.judge(verdict)
@@ -214,9 +214,9 @@ class Adoption:
             lists, faults = await self._outage.patiently(lambda: read_lists(added, self._client))
             if faults:
                 return f"{unusable}: {describe_faults(ConfigError(faults))}"
+            claim = await self._create(plan)
             if not await self._state_use(number):
                 return f"{unusable}: what the control topic says of them has changed"
-            claim = await self._create(plan)
         except (AccessError, BrokerError) as error:
             return f"{unusable}: {error}"
         former.lists.join(lists)

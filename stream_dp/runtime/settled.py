@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from stream_dp.config.forecast import backlog_faults
-from stream_dp.config.plan import Plan, SourcePlan
+from stream_dp.config.plan import Plan
 from stream_dp.control.editions import first_record
-from stream_dp.errors import ClockError, ConfigError, Fault
+from stream_dp.errors import ClockError, ConfigError
 from stream_dp.runtime.clock import Clock, Tick, apart, wall_clock_ms
 from stream_dp.runtime.construction import explain_unplannable, plan_settings
 from stream_dp.runtime.factory import Settled
@@ -19,8 +19,8 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted
 from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.ownership import Claim, create_owned
-from stream_dp.runtime.kafka.topic_checks import look_at_topics
-from stream_dp.runtime.kafka.topics import Topics, sources_of
+from stream_dp.runtime.kafka.topic_checks import look_at_topics, wrong_sources
+from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.strict_noise import never_in_time
 from stream_dp.runtime.verdicts import judge, take_back
 from stream_dp.windows.durations import format_duration
@@ -80,7 +80,7 @@ async def prepare(
         known = history.accepted
         if history.waiting and (not known or await _has_no_workers(plan, client)):
             # A worker that begins meanwhile states that it uses the former settings. Then this verdict does not count.
-            await settings.judge(await judge(history, plan, client, now))
+            await settings.judge(await judge(history, plan, client, now, key_id() if known else None))
             continue
         try:
             holding = await asyncio.to_thread(plan_settings, known or [first], plan)
@@ -100,13 +100,13 @@ async def prepare(
         measured = tuple(holding.views)
         if faults:
             raise ConfigError(faults)
-        if known and history.used < holding.settings and not await settings.use(holding.settings):
-            continue  # they were taken back
         claim = await create_owned(
             holding, client, key_id(), accept_loss=accept_loss, now_ms=now, allow_absent=bool(known)
         )
         absent = absent_topics(holding, claim)
         await _check_topics(holding, client, absent)
+        if known and history.used < holding.settings and not await settings.use(holding.settings):
+            continue  # they were taken back
         if known:
             return Settled(holding, lists, claim.topics, claim.uncounted, absent)
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
@@ -147,25 +147,6 @@ async def _check_topics(plan: Plan, client: Client, absent: Collection[str]) -> 
         log.warning("%s", words)
     if faults := [*found.lost, *found.wrong]:
         raise ConfigError(faults)
-
-
-def _no_topic(source: SourcePlan) -> str:
-    words = f"the broker has no topic {source.topic}; create it with {source.partitions} partitions"
-    if source.format != "json" or source.time_field is None:
-        return words
-    return f"{words}, or write history: `stream-dp feed FILE {source.name} --from EVENTS` creates the topic"
-
-
-async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
-    """The sources that have no topic, or one with other partitions than the plan says."""
-    faults, states = [], await client.describe(sources_of(plan))
-    for topic, source in sources_of(plan).items():
-        path = f"sources.{source.name}"
-        if topic not in states:
-            faults.append(Fault(f"{path}.topic", _no_topic(source)))
-        elif (count := states[topic].partitions) != source.partitions:
-            faults.append(Fault(f"{path}.partitions", f"topic {topic} has {count}, not {source.partitions}"))
-    return faults
 
 
 def absent_topics(plan: Plan, claim: Claim) -> tuple[str, ...]:

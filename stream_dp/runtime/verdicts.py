@@ -24,6 +24,8 @@ from stream_dp.errors import AccessError, ConfigError, Fault
 from stream_dp.runtime.construction import describe_faults, explain_unplannable, plan_accepted, plan_settings
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.list_topics import read_lists
+from stream_dp.runtime.kafka.ownership import check_claimable
+from stream_dp.runtime.kafka.topic_checks import wrong_sources
 from stream_dp.runtime.strict_noise import never_in_time
 
 LEAST_LEAD_MS = 10_000
@@ -32,7 +34,12 @@ the settings before that window begins."""
 
 
 async def judge(
-    history: SettingsHistory, local: Plan, client: Client, now_ms: int, counted: Plan | None = None
+    history: SettingsHistory,
+    local: Plan,
+    client: Client,
+    now_ms: int,
+    key_id: str | None = None,
+    counted: Plan | None = None,
 ) -> Verdict:
     """Plan the oldest settings that have no verdict, and return the verdict on them.
 
@@ -44,6 +51,7 @@ async def judge(
         local: the plan of a file of the application.
         client: a client of the broker, which has the public lists.
         now_ms: the clock of the worker.
+        key_id: what the application is known by, `KeyRing.application`; None: it has no key yet.
         counted: the plan that this worker counts by; None: no worker runs, so no window has closed since.
 
     Raises:
@@ -56,7 +64,7 @@ async def judge(
     before = counted
     if known and (counted is None or counted.settings != known[-1].number):
         try:
-            before = await _plan_usable(history, local, client)
+            before = await _plan_usable(history, local, client, key_id)
         except (AccessError, ConfigError) as error:
             return await take_back(history, local, error, now_ms)
     latest_ms = None if counted is None or before is None else _latest_ms(posted, before)
@@ -72,25 +80,30 @@ async def judge(
             faults += _change_faults(before, plan, latest_ms, now_ms)
         if faults:
             raise ConfigError(faults)
+        if key_id is not None:
+            await check_claimable(plan, client, key_id)
     except ConfigError as error:
         reason = describe_faults(error)
         latest_ms = None
     return Verdict(posted.number, now_ms, reason, latest_ms, history.decisions)
 
 
-async def _plan_usable(history: SettingsHistory, local: Plan, client: Client) -> Plan:
-    """Return the plan of the accepted settings. If no worker has used them, check the lists that they add, too.
+async def _plan_usable(history: SettingsHistory, local: Plan, client: Client, key_id: str | None) -> Plan:
+    """Return the plan of the accepted settings. If no worker has used them, check the topics that they need, too.
 
     Raises:
-        AccessError: this account may not read a public list.
+        AccessError: this account may not see a source or read a public list.
         ConfigError: they cannot be used here.
     """
     plan = await asyncio.to_thread(plan_settings, history.accepted, local)
     if history.accepted[-1].number > history.used:
         used = await asyncio.to_thread(plan_settings, history.in_use, local) if history.in_use else None
         _, faults = await read_lists(added_definitions(plan, used), client)
+        faults += await wrong_sources(plan, client)
         if faults:
             raise ConfigError(faults)
+        if key_id is not None:
+            await check_claimable(plan, client, key_id)
     return plan
 
 

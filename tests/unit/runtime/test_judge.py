@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 from msgspec.structs import replace
 
 from stream_dp.config.plan import Plan
@@ -22,10 +23,12 @@ from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.control_topic import SettingsLog, read_history
 from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.outages import Outage
+from stream_dp.runtime.kafka.ownership import Claim, Life, encode_claim
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.settled import prepare
 from stream_dp.runtime.verdicts import judge
 from stream_dp.testing import plan_from
+from stream_dp.version import STATE_FORM
 from tests.support.visits import MINUTE
 
 KEY_ID = "0" * 16
@@ -90,6 +93,13 @@ class Crew:
             key = f"{kind}/{decision.number}/forged{number}".encode()
             self.log.append(Topics.of(self.plan).control, 0, key, encode_decision(decision))
 
+    async def claim_as_another(self, topic: str) -> None:
+        """Let another application create and own a topic."""
+        self.log.create(topic, 1)
+        (state,) = (await self.client.describe([topic])).values()
+        claim = Claim("another", "f" * 16, {topic: Life(state.id, 1)}, 0, form=STATE_FORM)
+        self.log.append(Topics.of(self.plan).owners.name, 0, b"another/f/1", encode_claim(claim))
+
     async def states(self) -> list[str]:
         history = await read_history(self.plan, self.client)
         return [history.state(one.number) for one in history.posted]
@@ -112,16 +122,8 @@ async def crew(visits: Callable[..., str], tmp_path: Path) -> Crew:
     return Crew(plans, log, began)
 
 
-def orders() -> Iterator[Any]:
-    """Yield which of some waiting postings are broken, and whether the judge changes after each verdict."""
-    for changes in (False, True):
-        for count in (2, 3):
-            for one in product((False, True), repeat=count):
-                marks = pytest.mark.slow if count == 3 and len(set(one)) == 1 else ()
-                yield pytest.param(one, changes, marks=marks)
-
-
-@pytest.mark.parametrize(("is_broken", "judge_changes"), [*orders()])
+@pytest.mark.parametrize("judge_changes", [False, True])
+@pytest.mark.parametrize("is_broken", [*product((False, True), repeat=2), *product((False, True), repeat=3)])
 async def test_every_waiting_posting_gets_its_verdict_in_any_order(
     crew: Crew, monkeypatch: pytest.MonkeyPatch, is_broken: tuple[bool, ...], judge_changes: bool
 ) -> None:
@@ -347,19 +349,49 @@ async def test_settings_that_are_taken_back_during_adoption_are_not_used(
     assert await crew.states() == ["accepted", "refused"]
 
 
-async def test_settings_are_stated_to_be_used_before_anything_is_done_by_them(crew: Crew) -> None:
-    used: list[int] = []
+async def test_use_of_settings_is_stated_before_parts_are_made_with_them(crew: Crew) -> None:
+    stated: list[bool] = []
     worker = crew.workers[0]
-    creating = worker._create
+    control = TopicPartition(Topics.of(crew.plan).control, 0)
 
-    async def create(plan: Plan) -> Any:
-        used.append((await read_history(crew.plan, crew.client)).used)
-        return await creating(plan)
+    def take(_: Settled) -> None:
+        stated.append(any((record.key or b"").startswith(b"uses/2/") for record in crew.log.records[control]))
 
-    worker._create = create  # type: ignore[method-assign]
+    worker._take = take
     await crew.post_finer(3)
     await worker.advance()
-    assert used == [2]
+    assert stated == [True]
+
+
+async def test_settings_whose_topics_belong_to_another_application_are_refused(crew: Crew) -> None:
+    more = crew.plans(MORE)
+    (name,) = more.newest.keys() - {crew.view}
+    topic = Topics.of(more).release(name, "public")
+    await crew.claim_as_another(topic)
+    await crew.post(more, {name: crew.at(2)})
+    await crew.workers[0].advance()
+    assert await crew.states() == ["accepted", "refused"]
+    history = await read_history(crew.plan, crew.client)
+    assert topic in history.reason(2)
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+async def test_start_takes_back_settings_whose_topics_cannot_be_had(crew: Crew, is_missing: bool) -> None:
+    """Their source is missing, or one of their topics belongs to another application."""
+    if is_missing:
+        other = crew.plans((".visits,", ".clicks,"))
+    else:
+        other = crew.plans(("user: user,", "user: user, dead_letter_topic: letters,"))
+        await crew.claim_as_another("letters")
+    await crew.post(other, {crew.view: crew.at(3)})
+    await crew.decide(Verdict(2, START))
+    with pytest.raises(ConfigError):
+        await prepare(crew.plan, crew.client, lambda: KEY_ID, now_ms=lambda: START)
+    assert (await read_history(crew.plan, crew.client)).used == 1
+    await crew.post(crew.plans(), {})
+    began = await prepare(crew.plan, crew.client, lambda: KEY_ID, now_ms=lambda: START)
+    assert began.plan.settings == 3
+    assert await crew.states() == ["accepted", "refused", "accepted"]
 
 
 async def test_verdict_of_a_start_does_not_count_once_a_worker_has_joined(
