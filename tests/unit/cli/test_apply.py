@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
@@ -23,6 +24,7 @@ from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, 
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, read_history
 from stream_dp.runtime.kafka.rights import AclEntry, worker_rights
+from stream_dp.runtime.settled import prepare
 from stream_dp.windows.durations import format_time, moment
 
 Make = Callable[..., Any]
@@ -344,6 +346,41 @@ def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said
     later = format_time(at + DAY).removesuffix("T00:00:00Z")
     assert f"Time moved on: view searches now changes at {later}." in said.out
     assert known(visits, started)[1].begins == {"searches": at + DAY}
+
+
+def accept_broken(plan: Plan, log: MemoryLog) -> None:
+    """Post settings 2, which no version can plan, and accept them."""
+    record = next_record((), plan, {"searches": tomorrow()}, {}, now_ms(), number=2)
+    views = {name: {**view, "item": '$["a\\"b"]'} for name, view in record.sections["views"].items()}
+    settings = SettingsLog(plan, MemoryClient(log))
+    assert asyncio.run(settings.post(replace(record, sections={**record.sections, "views": views})))
+    asyncio.run(settings.judge(Verdict(2, now_ms())))
+
+
+def test_former_file_takes_accepted_settings_back_that_nobody_can_plan(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    accept_broken(visits, started)
+    assert json.loads(call("apply", visits_file, "--dry-run", "--json").out)["takes_back"] == [2]
+    said = call("apply", visits_file, "--yes")
+    assert "Settings 2 are accepted, but cannot be planned here, and no worker has used them." in said.out
+    assert [one.number for one in known(visits, started)] == [1, 2, 3]
+    asyncio.run(prepare(visits, MemoryClient(started), lambda: "0" * 16))
+    history = asyncio.run(read_history(visits, MemoryClient(started)))
+    assert [history.state(number) for number in (1, 2, 3)] == ["accepted", "refused", "accepted"]
+    assert "No changes: settings 3 of visits are in effect." in call("apply", visits_file, "--yes").out
+
+
+def test_settings_that_workers_have_used_and_that_cannot_be_planned_name_the_remedy(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    accept_broken(visits, started)
+    assert asyncio.run(SettingsLog(visits, MemoryClient(started)).use(2))
+    said = call("apply", visits_file, "--yes")
+    assert said.code == 2
+    assert "settings 2: they are accepted, but cannot be planned here" in said.err
+    assert "Start the version of stream-dp that they were applied with" in said.err
+    assert len(known(visits, started)) == 2
 
 
 def test_application_that_was_never_started_is_a_failure(call: Make, visits_file: Path, log: MemoryLog) -> None:

@@ -65,6 +65,20 @@ async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worke
     assert (greeting.key, greeting.value) == (HEARTBEAT, None)
 
 
+async def test_no_tick_is_made_while_accepted_settings_cannot_be_used(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers, topics = timers_of(worker), worker.host.topics
+    ticks, partials = (sent_to(worker, topic) for topic in (topics.ticks, topics.partials))
+    with monkeypatch.context() as patched:
+        patched.setattr(Adoption, "is_blocked", True)
+        await timers.tick()
+    assert ticks() == partials() == [0, 0, 0]
+    assert timers.ticked_ms is None
+    await timers.tick()
+    assert ticks() == partials() == [1, 1, 1]
+
+
 async def test_renewal_finds_out_that_a_partition_has_another_owner(worker: Worker) -> None:
     timers, changelogs = timers_of(worker), worker.host.topics.changelog
     await timers.renew()
