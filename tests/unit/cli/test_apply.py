@@ -741,7 +741,7 @@ def test_the_history_is_read_once_and_then_only_what_is_new(
 
     monkeypatch.setattr(MemoryClient, "follow", counted)
     assert call("tune", visits_file, "searches", "k=4", "--yes").code == 0
-    assert reads == [0, 2]
+    assert reads == [0, 3]
 
 
 @pytest.mark.parametrize(
