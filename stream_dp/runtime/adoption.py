@@ -163,7 +163,8 @@ class Adoption:
             while waiting := self._log.history.waiting:
                 number = waiting[0].number
                 if not self._has_begun:
-                    # Thus a verdict that is given in the belief that no worker runs does not count.
+                    # A starting worker may have found no other and be about to accept them without any lead. Its
+                    # verdict does not count if it comes after this statement.
                     await self._outage.patiently(lambda: self._log.use(self.plan.settings))
                     self._has_begun = True
                 elif not self._is_judge():

@@ -110,7 +110,10 @@ async def prepare(
         if known:
             return Settled(holding, lists, claim.topics, claim.uncounted, absent)
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
-        await post_accepted(plan, client, msgspec.structs.replace(first, number=history.next_number))
+        number = history.next_number
+        if await post_accepted(plan, client, msgspec.structs.replace(first, number=number)):
+            # At once, so that another first start, with other files, hardly ever takes them back.
+            await settings.use(number)
 
 
 async def _has_no_workers(plan: Plan, client: Client) -> bool:

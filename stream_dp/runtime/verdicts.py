@@ -43,8 +43,8 @@ async def judge(
 ) -> Verdict:
     """Plan the oldest settings that have no verdict, and return the verdict on them.
 
-    They are planned after all accepted settings, whichever of these the workers use by now. If the newest accepted
-    settings cannot be used here and no worker has used them, the verdict takes these back instead.
+    They are planned as successors of all accepted settings, whichever of these the workers use by now. If the newest
+    accepted settings cannot be used here and no worker has used them, the verdict takes these back instead.
 
     Args:
         history: history of the settings; some have no verdict.
@@ -110,7 +110,7 @@ async def _plan_usable(history: SettingsHistory, local: Plan, client: Client, ke
 def added_definitions(plan: Plan, before: Plan | None) -> Plan:
     """Return a plan without the view definitions whose lists another plan has, too.
 
-    The lists of these were checked before, and nothing that other settings say makes them usable again.
+    The lists of these were checked when their settings were accepted. Later settings cannot make them usable.
     """
     if before is None:
         return plan
