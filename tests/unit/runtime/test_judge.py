@@ -388,7 +388,9 @@ async def test_settings_whose_topics_belong_to_another_application_are_refused(c
 async def test_start_takes_back_settings_whose_topics_cannot_be_had(crew: Crew, is_missing: bool) -> None:
     """Their source is missing, or one of their topics belongs to another application."""
     if is_missing:
-        other = crew.plans((".visits,", ".clicks,"))
+        other = crew.plans(
+            ("  visits: {topic: NAME.visits", "  clicks: {topic: NAME.clicks"), ("source: visits", "source: clicks")
+        )
     else:
         other = crew.plans(("user: user,", "user: user, dead_letter_topic: letters,"))
         await crew.claim_as_another("letters")
