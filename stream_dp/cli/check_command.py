@@ -24,7 +24,7 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_down, decimal_up
 from stream_dp.operations.check import AudienceSummary, Checked, check_plan, sample
-from stream_dp.operations.settings import read_differing
+from stream_dp.operations.settings_history import read_differing
 from stream_dp.records.models import Amount, PrivacyCost
 from stream_dp.runtime.capacity import Computing, Rate
 from stream_dp.runtime.construction import construct_file

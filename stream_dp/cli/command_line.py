@@ -19,7 +19,7 @@ from stream_dp.cli.output import write_data
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
 from stream_dp.errors import ConfigError
-from stream_dp.operations.settings import Effective, read_effective
+from stream_dp.operations.settings_history import Effective, read_effective
 from stream_dp.runtime.kafka.client import Client, connect
 from stream_dp.windows.durations import parse_moment
 

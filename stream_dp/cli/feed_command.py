@@ -60,7 +60,7 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
         The result of `work`.
 
     Raises:
-        OutlyingTimesError: there are outlying times, and the answer is no or there is no terminal.
+        OutlyingTimesError: some times are outlying, and the user answers no or no terminal is attached.
     """
     try:
         return work(options)

@@ -24,8 +24,9 @@ from stream_dp.control.settings_change import FormerEdition, Lasting, LedgerChan
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.exact.rationals import decimal_up
 from stream_dp.operations import plain
-from stream_dp.operations import settings as operations
-from stream_dp.operations.settings import Draft, Rollout, Wish
+from stream_dp.operations.assignments import tuned
+from stream_dp.operations.settings_changes import Draft, Rollout, Wish, draft, post_change, rollout
+from stream_dp.operations.settings_history import as_file, changes_made, history_json, read_settings
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import DAY_MS, format_duration, moment
 
@@ -150,12 +151,13 @@ def change(
 async def _change(
     local: Plan, wanted: Callable[[Plan], Plan], client: Client, wish: Wish, manner: Manner, take_back: bool
 ) -> tuple[int, Plan]:
-    drafted = await operations.draft(local, wanted, client, wish)
+    drafted = await draft(local, wanted, client, wish)
     if drafted.reverts and manner.yes and not (take_back or manner.dry_run):
         remedy = "To revert it, add --take-back; to keep it, write it into FILE"
         raise ConfigError([Fault("--take-back", f"{words}. {remedy}") for words in drafted.reverts])
     console = Console(highlight=False, markup=False, quiet=manner.as_json, soft_wrap=True)
-    number, is_empty = drafted.posted.number, not drafted.proposal.settings
+    number = drafted.posted.number
+    is_empty = drafted.is_empty
     if is_empty:
         is_waiting = drafted.log.history.state(drafted.number) == "waiting"
         state = "wait for a worker to accept them" if is_waiting else "are in effect"
@@ -172,10 +174,10 @@ async def _change(
         click.confirm("Apply this change?", abort=True)
         shown = drafted
         expected = replace(wish, expect=drafted.number)
-        drafted = await operations.draft(local, lambda _: shown.after, client, expected)
+        drafted = await draft(local, lambda _: shown.after, client, expected)
         for words in waits(shown.proposal, drafted.proposal):
             console.print(words)
-    await operations.post_change(drafted)
+    await post_change(drafted)
     console.print(f"Posted: settings {number} of {local.id}.")
     last = await _followed(drafted, client, console)
     console.print(outcome(last, number))
@@ -190,7 +192,7 @@ async def _followed(drafted: Draft, client: Client, console: Console) -> Rollout
     """Follow the rollout of a posted change, print its progress, and return the last of it."""
     number = drafted.posted.number
     seen: list[Rollout] = []
-    async for found in operations.rollout(drafted, client):
+    async for found in rollout(drafted, client):
         is_over = found.by_all or found.state == "refused"
         if not is_over and not seen:
             console.print("Waiting up to 60 s for the workers ...")
@@ -253,7 +255,7 @@ def tune(file: Path, view: str, assignments: tuple[str, ...], wish: Wish, manner
 
     Exit codes: those of `stream-dp apply`.
     """
-    code, plan, after = change(file, lambda before, _: operations.tuned(before, view, assignments), wish, manner)
+    code, plan, after = change(file, lambda before, _: tuned(before, view, assignments), wish, manner)
     missing = [] if manner.dry_run or manner.as_json else differences(plan.raw, after.raw)
     if missing:
         click.echo(f"{file} differs from the settings in effect. To keep them, write into it:")
@@ -285,11 +287,11 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
     Exit codes: 0 done; 1 the application was never started, or the broker does not answer; 2 no such number.
     """
     plan = load_plan(file)
-    history = run(plan, lambda client: operations.read_settings(plan, client))
+    history = run(plan, lambda client: read_settings(plan, client))
     if number is not None:
-        write_data(operations.as_file(file, history, number), nl=False)
+        write_data(as_file(file, history, number), nl=False)
     elif as_json:
-        print_json(operations.history_json(plan.id, history))
+        print_json(history_json(plan.id, history))
     else:
         console = Console(highlight=False, markup=False)
         newest = history.accepted[-1]
@@ -298,7 +300,7 @@ def settings(file: Path, number: int | None, *, as_json: bool) -> None:
         console.print("The second table says from which window on each view uses which settings: its editions.\n")
         rows = (
             (str(one.number), moment(one.at_ms), history.state(one.number), _first(changed), one.note)
-            for one, changed in zip(history.posted, operations.changes_made(history), strict=True)
+            for one, changed in zip(history.posted, changes_made(history), strict=True)
         )
         console.print(table("settings", "posted", "state", "changes", "note", rows=rows))
         for one in history.posted:
@@ -352,6 +354,11 @@ def page(change: Draft, reverted: Sequence[str] = ()) -> str:
     if proposal.former:
         lines.append("From that moment, earlier windows are published differently:")
         lines += [_former(one) for one in proposal.former]
+    for number in change.takes_back:
+        lines.append(
+            f"Settings {number} are accepted, but cannot be planned here, and no worker has used them. The worker that "
+            f"accepts settings {change.posted.number} takes them back."
+        )
     if change.new_topics:
         lines.append(
             f"New topics: {', '.join(change.new_topics)}. On a secured cluster, give their readers rights: "

@@ -1,9 +1,8 @@
 """The settings that hold: every version of them stands in the control topic, and which plan they come to is worked out.
 
 A record has a number and whole sections of a configuration file, and says from which window on it holds for the views
-that it changes. Nothing of it is ever deleted. Of several records with one number the first in the log counts, and so
-does the first verdict on that number: accepted settings are in effect from that record on, refused settings never
-are. So every reader of the topic up to the same offset gets the same plan.
+that it changes. Nothing of it is ever deleted. Of several records with one number the first in the log counts. Which of
+them are in effect is the subject of `stream_dp.control.acceptance`.
 
 A view's settings from one such window to the next are an edition of it. Where an edition has another definition (a
 change of anything that is counted or noised), its counts, windows and noise are kept under a name of their own; where
@@ -16,13 +15,11 @@ begins no edition.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count, takewhile
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace as replace_fields
 
 from stream_dp.config.differences import differences
 from stream_dp.config.file_schema import ENTRIES
@@ -36,8 +33,6 @@ from stream_dp.windows.views import state_name
 
 SETTINGS = b"settings/"
 """Control records under such a key are settings. Each has a key of its own, so that compaction leaves the first."""
-VERDICTS = b"verdicts/"
-"""Prefix of the keys of verdicts on settings. Each verdict has a key of its own."""
 
 
 class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
@@ -51,7 +46,7 @@ class Posted(msgspec.Struct, tag_field="type", tag="settings", frozen=True):
         fingerprints: of all its views, in hexadecimal: files that they name are not in the record.
         at_ms: when it was written.
         note: why, in the words of whoever wrote it.
-        accepted_ms: when the broker appended the acceptance; not part of the record (`SettingsHistory.accepted`).
+        accepted_ms: when the broker appended the acceptance; not part of the record.
     """
 
     number: int
@@ -90,114 +85,6 @@ def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:
         return msgspec.json.decode(value, type=Posted)
     except UNDECODABLE:
         return None
-
-
-class Verdict(msgspec.Struct, tag_field="type", tag="verdict", frozen=True):
-    """Verdict of a worker on posted settings.
-
-    Attributes:
-        number: number of the settings.
-        at_ms: when the worker gave the verdict, in ms; in a verdict that was read, when the broker appended it.
-        reason: why the settings are refused; empty if they are accepted.
-        latest_ms: an acceptance that the broker appends later than this counts as a refusal; None: no such limit.
-    """
-
-    number: int
-    at_ms: int
-    reason: str = ""
-    latest_ms: int | None = None
-
-    @property
-    def is_acceptance(self) -> bool:
-        """True if the settings are accepted."""
-        return not self.reason
-
-
-TOO_LATE = "they were accepted too late for their first windows; apply them again"
-
-
-def encode_verdict(verdict: Verdict) -> bytes:
-    """Return a verdict as the value of a control record."""
-    return msgspec.json.encode(verdict)
-
-
-def decode_verdict(key: bytes | None, value: bytes | None, appended_ms: int) -> Verdict | None:
-    """Return the verdict that a control record holds, None if it holds something else.
-
-    Args:
-        key: of the record.
-        value: of the record.
-        appended_ms: its timestamp.
-    """
-    if key is None or value is None or not key.startswith(VERDICTS):
-        return None
-    try:
-        verdict = msgspec.json.decode(value, type=Verdict)
-    except UNDECODABLE:
-        return None
-    is_late = verdict.latest_ms is not None and appended_ms > verdict.latest_ms
-    reason = TOO_LATE if is_late and verdict.is_acceptance else verdict.reason
-    return replace_fields(verdict, at_ms=appended_ms, reason=reason)
-
-
-@dataclass(frozen=True)
-class SettingsHistory:
-    """Settings of an application and the verdicts on them, as the control topic has them up to some offset.
-
-    Attributes:
-        posted: all settings, in the order of their numbers, which begin with 1.
-        verdicts: the first verdict on each, by number.
-    """
-
-    posted: Sequence[Posted] = ()
-    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, records: Iterable[Posted | Verdict]) -> SettingsHistory:
-        """Return the history that control records add up to.
-
-        Args:
-            records: settings and verdicts, in the order of the log.
-        """
-        posted: dict[int, Posted] = {}
-        verdicts: dict[int, Verdict] = {}
-        for record in records:
-            if isinstance(record, Posted):
-                posted.setdefault(record.number, record)
-            elif record.number in posted and (record.number == 1 or record.number - 1 in verdicts):
-                verdicts.setdefault(record.number, record)
-        return cls([posted[number] for number in takewhile(posted.__contains__, count(1))], verdicts)
-
-    @property
-    def accepted(self) -> list[Posted]:
-        """The accepted settings, oldest first; the last ones are in effect."""
-        verdicts = [(one, self.verdicts.get(one.number)) for one in self.posted]
-        return [
-            replace_fields(one, accepted_ms=verdict.at_ms)
-            for one, verdict in verdicts
-            if verdict is not None and verdict.is_acceptance
-        ]
-
-    @property
-    def waiting(self) -> list[Posted]:
-        """The settings without a verdict, oldest first."""
-        return [one for one in self.posted if one.number not in self.verdicts]
-
-    @property
-    def next_number(self) -> int:
-        """The number that the next posted settings get."""
-        return len(self.posted) + 1
-
-    def state(self, number: int) -> str:
-        """Return the state of the settings with a number: `accepted`, `refused` or `waiting`."""
-        verdict = self.verdicts.get(number)
-        if verdict is None:
-            return "waiting"
-        return "accepted" if verdict.is_acceptance else "refused"
-
-    def reason(self, number: int) -> str:
-        """Return why the settings with a number are refused; empty if they are not."""
-        return self.verdicts[number].reason if number in self.verdicts else ""
 
 
 def first_record(plan: Plan, now_ms: int) -> Posted:
@@ -293,7 +180,7 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
     """The plan that settings come to: every definition of every view, each with its editions.
 
     Args:
-        known: the accepted settings (`SettingsHistory.accepted`); if there are none, the file's own plan is in effect.
+        known: the accepted settings; if there are none, the file's own plan is in effect.
         local: of a file of the application, which says what is peculiar to a machine: the broker, folders and files,
             when releases leave, how topics are made.
 

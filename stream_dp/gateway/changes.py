@@ -14,7 +14,8 @@ from stream_dp.control.settings_change import Lasting, day
 from stream_dp.errors import ConfigError, Fault
 from stream_dp.gateway.api import RequestError, moment
 from stream_dp.operations import plain
-from stream_dp.operations.settings import Basis, Prepared, Wish, prepare, tuned
+from stream_dp.operations.assignments import tuned
+from stream_dp.operations.settings_changes import Basis, Prepared, Wish, prepare
 from stream_dp.windows import durations
 from stream_dp.windows.durations import format_duration, format_time
 

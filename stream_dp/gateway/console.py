@@ -60,7 +60,8 @@ from stream_dp.gateway.web import (
 )
 from stream_dp.operations import plain
 from stream_dp.operations.grants import grant_json, post_grant, read_grants, weigh_grant, withdraw
-from stream_dp.operations.settings import Basis, draft, plannable, post_change, read_effective, read_settings
+from stream_dp.operations.settings_changes import Basis, draft, post_change
+from stream_dp.operations.settings_history import plannable, read_effective, read_settings
 from stream_dp.runtime.clock import wall_clock_ms
 
 COOKIE = "sdpo"
@@ -198,7 +199,7 @@ class Console:
                 if shown["plan"] != consent.plan:
                     raise RequestError("plan_changed", "Read what it means now, and agree again.", now=shown)
                 check_name(shown["removes"], consent, self.plan)
-                if found.proposal.settings:
+                if not found.is_empty:
                     await post_change(found)
             except StateError:
                 history = await read_settings(self.plan, client)
@@ -208,7 +209,7 @@ class Console:
                 if (number := self._posted(known, consent)) is not None:
                     return _answer({"settings": number, "posted": True, "already": True})
                 raise _overtaken(known, consent) from None
-        if not found.proposal.settings:
+        if found.is_empty:
             return _answer({"settings": consent.settings, "posted": False, "already": True})
         self.watch.follow(found)
         return _answer({"settings": found.posted.number, "posted": True, "already": False}, 202)

@@ -15,7 +15,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import Posted, SettingsHistory, plan_holding, plan_of, presented
+from stream_dp.control.acceptance import SettingsHistory
+from stream_dp.control.editions import Posted, plan_holding, plan_of, presented
 from stream_dp.control.grant_records import Order
 from stream_dp.errors import BrokerError, OutageError, StreamDPError
 from stream_dp.gateway.boards import compact
@@ -24,7 +25,8 @@ from stream_dp.gateway.streams import Stream, frame
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import as_json, read_ledgers
 from stream_dp.operations.grants import grant_json, read_grants
-from stream_dp.operations.settings import Basis, Draft, history_json, plannable, read_settings, rollout
+from stream_dp.operations.settings_changes import Basis, Draft, rollout
+from stream_dp.operations.settings_history import history_json, plannable, read_settings
 from stream_dp.operations.status import read_status
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client

@@ -16,7 +16,7 @@ from stream_dp.runtime.capacity import ADVISED_KEYS, RATE_SHARE, SHARE, Computin
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.cluster import missing, open_secrets
-from stream_dp.runtime.settled import wrong_sources
+from stream_dp.runtime.kafka.topic_checks import wrong_sources
 from stream_dp.runtime.sources.survey import SourceSurvey, survey
 from stream_dp.windows.durations import format_duration
 

@@ -11,8 +11,8 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_up, parse_exact
+from stream_dp.operations.assignments import assigned
 from stream_dp.operations.past_counts import EventColumns
-from stream_dp.operations.settings import assigned
 from stream_dp.operations.what_if import Subject, assignments, finder, what_if
 
 MOST_STEPS, COARSE_STEPS, STEPS_OF_OCTAVE = 96, 4, 16

@@ -10,9 +10,11 @@ from typing import Any
 
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan, SharpenPlan, Unlock, ViewPlan
-from stream_dp.control.editions import Posted, SettingsHistory, editions, plan_holding, presented
+from stream_dp.control.acceptance import SettingsHistory
+from stream_dp.control.editions import Posted, editions, plan_holding, presented
 from stream_dp.operations import plain
 from stream_dp.operations.budgets import newest_statements
+from stream_dp.operations.settings_history import plannable_accepted
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, decode_status
 from stream_dp.records.statement import LedgerStatement
 from stream_dp.releases.partition_state import stream_ms
@@ -269,7 +271,7 @@ async def read_status(plan: Plan, client: Client) -> Summary:
         StateError: a record cannot be read.
     """
     history = await read_history(plan, client)
-    effective = await asyncio.to_thread(plan_holding, history.accepted, plan)
+    effective = await asyncio.to_thread(plan_holding, plannable_accepted(history, plan), plan)
     return summary(effective, replace(await look(effective, client), settings=history))
 
 
@@ -418,6 +420,14 @@ def _of_settings(reports: Reports) -> Iterator[Problem]:
             yield Problem(
                 "settings_waiting", "", f"Settings {one.number}, posted {since}, wait for a worker to accept them."
             )
+    for one in history.accepted[-1:]:
+        if one.number > history.used and one.accepted_ms < reports.now_ms - LEARNT_MS:
+            since = moment(one.accepted_ms // 1000 * 1000)
+            words = (
+                f"Settings {one.number}, accepted {since}, are used by no worker. Start a worker, or read the workers' "
+                "logs. If they cannot use these settings, apply a corrected file or the former one."
+            )
+            yield Problem("settings_unused", "", words)
     newest = history.posted[-1] if history.posted else None
     if newest is not None and history.state(newest.number) == "refused":
         words = f"Settings {newest.number} were refused and never take effect: {history.reason(newest.number)}."

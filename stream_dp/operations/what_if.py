@@ -25,8 +25,8 @@ from stream_dp.config.yaml_data import with_value
 from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.rationals import decimal_down, parse_exact
 from stream_dp.kinds.kind import Showing
+from stream_dp.operations.assignments import tuned
 from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, on_list
-from stream_dp.operations.settings import tuned
 from stream_dp.operations.shown_keys import (
     Floats,
     chances_on_list,

@@ -68,6 +68,50 @@ def plan_settings(known: Sequence[Posted], local: Plan) -> Plan:
     return plan
 
 
+def plan_accepted(known: Sequence[Posted], used: int, local: Plan) -> Plan:
+    """Return the plan of accepted settings, after a trial construction.
+
+    Args:
+        known: the accepted settings, at least one.
+        used: highest number of settings that a worker has used (`SettingsHistory.used`).
+        local: the plan of a file of the application.
+
+    Raises:
+        ConfigError: they cannot be planned here; the error names their number, the reason and the remedy.
+    """
+    try:
+        return plan_settings(known, local)
+    except ConfigError as error:
+        raise explain_unplannable(known[-1].number, used, error) from None
+
+
+def explain_unplannable(number: int, used: int, error: ConfigError) -> ConfigError:
+    """Return the error for accepted settings that cannot be planned here, with the remedy.
+
+    Args:
+        number: number of the settings.
+        used: highest number of settings that a worker has used.
+        error: the reason.
+    """
+    if number > used:
+        remedy = (
+            "No worker has used them. Run `stream-dp apply FILE` with a corrected file or the former one, and start "
+            "the worker again: it takes these settings back"
+        )
+    else:
+        remedy = (
+            "Workers have used them, so they cannot be taken back. Start the version of stream-dp that they were "
+            "applied with, with the same files; with that version you can also apply other settings"
+        )
+    words = f"they are accepted, but cannot be planned here: {describe_faults(error)}. {remedy}"
+    return ConfigError(words, f"settings {number}")
+
+
+def describe_faults(error: ConfigError) -> str:
+    """Return the faults of an error in one line, without a full stop."""
+    return "; ".join(" ".join(str(fault).split()) for fault in error.faults).rstrip(".")
+
+
 def construct(plan: Plan) -> None:
     """Build everything that a worker builds from a plan, without connecting to anything or writing anything.
 

@@ -1,60 +1,37 @@
-"""Settings in effect: verdicts on them (`judge`), the preparation of a worker (`prepare`), and changes (`Adoption`).
-
-Posted settings are not in effect yet. One worker, the owner of the control partition, plans them and writes its verdict
-to the control topic: `accepted`, or `refused` with the reason. If no other worker runs, a worker that starts does this.
-The first verdict in the log counts, so it does not matter if two workers give one. Workers use only accepted settings.
-Refused settings never take effect, and the next settings get the next number.
-
-A running worker adopts accepted settings as a start would, so no running part has to know two plans. It makes the new
-plan, reads and creates what the plan needs, and the host forgets every part of every partition. The parts are loaded
-again from the tables with the new plan, as after a crash.
-
-A worker that cannot plan accepted settings ends: it has another version of a file or of stream-dp. A release topic that
-cannot be created, because a right is missing, only makes records late: they wait in their outboxes, and the worker
-tries again every `RETRY_SECONDS`.
-
-A worker reads the control topic to its end before it sends ticks, before it loads a part, and when it meets something
-that is new to it; and each tick says which settings its maker knew. So a worker that acts on a tick knows all settings
-that were accepted when the tick was made, and no window closes under settings that were replaced well before its end.
-"""
+"""Preparation of a worker (`prepare`): its topics, its public lists, and the settings in effect when it starts."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from secrets import token_bytes
-from time import thread_time
+from collections.abc import Callable, Collection
 
 import msgspec
-from aiokafka import TopicPartition
 
 from stream_dp.config.forecast import backlog_faults
-from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
-from stream_dp.control.editions import Posted, SettingsHistory, Verdict, first_record, plan_of
-from stream_dp.control.settings_change import fixed_faults, restart_faults
-from stream_dp.errors import AccessError, BrokerError, ClockError, ConfigError, Fault, StateError
-from stream_dp.exact.bits import system_entropy
-from stream_dp.kinds.public_lists import KeyList
-from stream_dp.kinds.sealing import Sealing
-from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
+from stream_dp.config.plan import Plan
+from stream_dp.control.editions import first_record
+from stream_dp.errors import ClockError, ConfigError
 from stream_dp.runtime.clock import Clock, Tick, apart, wall_clock_ms
-from stream_dp.runtime.construction import plan_settings
+from stream_dp.runtime.construction import explain_unplannable, plan_settings
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted
-from stream_dp.runtime.kafka.list_topics import Lists, read_lists
-from stream_dp.runtime.kafka.outages import Outage
+from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.ownership import Claim, create_owned
-from stream_dp.runtime.kafka.topic_checks import look_at_topics
-from stream_dp.runtime.kafka.topics import Topics, sources_of
-from stream_dp.windows.durations import format_duration, format_time
+from stream_dp.runtime.kafka.topic_checks import look_at_topics, wrong_sources
+from stream_dp.runtime.kafka.topics import Topics
+from stream_dp.runtime.strict_noise import never_in_time
+from stream_dp.runtime.verdicts import judge, take_back
+from stream_dp.windows.durations import format_duration
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
 
 log = logging.getLogger("stream_dp.worker")
+
+
+NO_MEMBERS = ("Empty", "Dead")
+"""States of a group without workers."""
 
 
 async def prepare(
@@ -102,12 +79,19 @@ async def prepare(
         history = settings.history
         known = history.accepted
         if history.waiting and (not known or await _has_no_workers(plan, client)):
-            verdict = await judge(history, plan, client, now)
-            # To plan takes seconds, in which a worker may have begun to count. Its verdict has a latest time.
-            if not known or await _has_no_workers(plan, client):
-                await settings.judge(verdict)
+            # A worker that begins meanwhile states that it uses the former settings. Then this verdict does not count.
+            await settings.judge(await judge(history, plan, client, now, key_id() if known else None))
             continue
-        holding = await asyncio.to_thread(plan_settings, known or [first], plan)
+        try:
+            holding = await asyncio.to_thread(plan_settings, known or [first], plan)
+        except ConfigError as error:
+            if not known:
+                raise
+            if history.used:
+                raise explain_unplannable(known[-1].number, history.used, error) from None
+            # No settings were ever used, so this file posts the first ones that take effect.
+            await settings.judge(await take_back(history, plan, error, now))
+            continue
         lists, faults = await read_lists(holding, client)
         faults = [*await wrong_sources(holding, client), *faults]
         if not known and not backfill and not accept_loss:
@@ -119,12 +103,17 @@ async def prepare(
         claim = await create_owned(
             holding, client, key_id(), accept_loss=accept_loss, now_ms=now, allow_absent=bool(known)
         )
-        absent = _absent(holding, claim)
+        absent = absent_topics(holding, claim)
         await _check_topics(holding, client, absent)
+        if known and history.used < holding.settings and not await settings.use(holding.settings):
+            continue  # they were taken back
         if known:
             return Settled(holding, lists, claim.topics, claim.uncounted, absent)
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
-        await post_accepted(plan, client, msgspec.structs.replace(first, number=history.next_number))
+        number = history.next_number
+        if await post_accepted(plan, client, msgspec.structs.replace(first, number=number)):
+            # At once, so that another first start, with other files, hardly ever takes them back.
+            await settings.use(number)
 
 
 async def _has_no_workers(plan: Plan, client: Client) -> bool:
@@ -163,318 +152,8 @@ async def _check_topics(plan: Plan, client: Client, absent: Collection[str]) -> 
         raise ConfigError(faults)
 
 
-def _no_topic(source: SourcePlan) -> str:
-    words = f"the broker has no topic {source.topic}; create it with {source.partitions} partitions"
-    if source.format != "json" or source.time_field is None:
-        return words
-    return f"{words}, or write history: `stream-dp feed FILE {source.name} --from EVENTS` creates the topic"
-
-
-async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
-    """The sources that have no topic, or one with other partitions than the plan says."""
-    faults, states = [], await client.describe(sources_of(plan))
-    for topic, source in sources_of(plan).items():
-        path = f"sources.{source.name}"
-        if topic not in states:
-            faults.append(Fault(f"{path}.topic", _no_topic(source)))
-        elif (count := states[topic].partitions) != source.partitions:
-            faults.append(Fault(f"{path}.partitions", f"topic {topic} has {count}, not {source.partitions}"))
-    return faults
-
-
-# -- acceptance --------------------------------------------------------------------------------------------------------
-
-LEAST_LEAD_MS = 10_000
-"""Shortest time from acceptance to the first changed window of a view with `clock: wall`, so that every worker knows
-the settings before that window begins."""
-NO_MEMBERS = ("Empty", "Dead")
-"""States of a group without workers."""
-
-
-async def judge(
-    history: SettingsHistory, local: Plan, client: Client, now_ms: int, counted: Plan | None = None
-) -> Verdict:
-    """Plan the oldest settings that have no verdict, and return the verdict on them.
-
-    Args:
-        history: history of the settings; some have no verdict.
-        local: the plan of a file of the application.
-        client: a client of the broker, which has the public lists.
-        now_ms: the clock of the worker.
-        counted: the plan that workers count by now; None: no worker runs, so no window has closed since.
-
-    Raises:
-        AccessError: this account may not read a public list. This is no reason to refuse the settings.
-        BrokerError: the broker refuses something.
-    """
-    posted = history.waiting[0]
-    known = history.accepted
-    try:
-        plan = await asyncio.to_thread(plan_settings, [*known, posted], local)
-        lists, faults = await read_lists(plan, client)
-        measured = () if counted is None else counted.views.keys()
-        faults = faults or await asyncio.to_thread(never_in_time, plan, lists, measured)
-        if known:
-            faults += fixed_faults(plan_of(known[-1], local), plan)
-        if counted is not None:
-            faults += _change_faults(posted, counted, plan, now_ms)
-    except ConfigError as error:
-        faults = list(error.faults)
-    reason = "; ".join(" ".join(str(fault).split()) for fault in faults)
-    latest_ms = None if counted is None else _latest_ms(posted, counted)
-    return Verdict(posted.number, now_ms, reason, None if reason else latest_ms)
-
-
-def _change_faults(posted: Posted, counted: Plan, plan: Plan, now_ms: int) -> Iterator[Fault]:
-    """Yield the reasons why running workers cannot change to other settings."""
-    yield from restart_faults(counted, plan)
-    latest_ms = _latest_ms(posted, counted)
-    if latest_ms is not None and now_ms > latest_ms:
-        yield Fault(
-            "",
-            f"a view would change in less than {LEAST_LEAD_MS // 1000} s; apply them again, so that it changes later",
-        )
-
-
-def _latest_ms(posted: Posted, counted: Plan) -> int | None:
-    """Return the latest time at which settings can be accepted; None if there is no such limit."""
-    by_the_wall = {view.view for view in counted.newest.values() if view.window.clock == "wall"}
-    changes = [*posted.begins.items(), *posted.ends.items()]
-    return min((at_ms - LEAST_LEAD_MS for view, at_ms in changes if view in by_the_wall), default=None)
-
-
-RETRY_SECONDS = 10.0
-"""Interval between two attempts at something that a missing right prevents."""
-
-
-class Adoption:
-    """The settings that one worker uses, and the change to newer ones.
-
-    Attributes:
-        problem: what a missing right prevents, in words; empty if nothing.
-    """
-
-    def __init__(
-        self,
-        settled: Settled,
-        client: Client,
-        key_id: str,
-        outage: Outage,
-        take: Callable[[Settled], None],
-        clock: Clock,
-        is_judge: Callable[[], bool],
-    ) -> None:
-        """Set up the adoption; nothing is read yet.
-
-        Args:
-            settled: results of the preparation that the worker started with.
-            client: a client of its broker.
-            key_id: what the application is known by, `KeyRing.application`.
-            outage: waits for a broker that does not answer.
-            take: called with the results of a new preparation; it awaits nothing.
-            clock: the clock of the worker.
-            is_judge: returns whether the worker owns the control partition now.
-        """
-        self._settled = settled
-        self._client = client
-        self._key_id = key_id
-        self._outage = outage
-        self._take = take
-        self._clock = clock
-        self._is_judge = is_judge
-        self._tried_at = 0.0
-        self.problem = ""
-        self._log = SettingsLog(settled.plan, client)
-        self._lock = asyncio.Lock()
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that it goes by."""
-        return self._settled.plan
-
-    @property
-    def place(self) -> TopicPartition:
-        """Where settings stand."""
-        return self._log.place
-
-    async def catch_up(self, end: int | None = None) -> None:
-        """Adopt all settings accepted so far; if this worker is the judge, it first gives its verdict on waiting ones.
-
-        Args:
-            end: where the control topic ends, if known.
-
-        Raises:
-            ConfigError: this worker cannot plan the settings, so it must end.
-            StateError: the settings count other sources, so the worker must be restarted.
-            BrokerError: the control topic cannot be read.
-        """
-        async with self._lock:
-            is_news = await self._outage.patiently(lambda: self._log.read(end))
-            if self.problem and not is_news and time.monotonic() - self._tried_at < RETRY_SECONDS:
-                return
-            problem = ""
-            number = 0
-            try:
-                while (waiting := self._log.history.waiting) and self._is_judge():
-                    number = waiting[0].number
-                    await self._outage.patiently(self._judge)
-            except (AccessError, BrokerError, StateError) as error:
-                problem = f"settings {number} cannot be looked at: {error}"
-            accepted = self._log.history.accepted
-            if accepted and accepted[-1].number > self.plan.settings:
-                await self._adopt(accepted)
-            elif self._settled.missing:
-                await self._create_topics()
-            self._note(problem or _describe_absent(self._settled))
-
-    def _note(self, problem: str) -> None:
-        if problem and problem != self.problem:
-            log.warning("%s; the worker tries again every %.0f s", problem, RETRY_SECONDS)
-        self.problem = problem
-        self._tried_at = time.monotonic()
-
-    async def _judge(self) -> None:
-        if not self._log.history.waiting:
-            return  # the verdict was written and read before the broker fell silent
-        verdict = await judge(self._log.history, self.plan, self._client, self._clock(), self.plan)
-        if self._clock.bound_ms is None:  # its clock is not the broker's
-            verdict = msgspec.structs.replace(verdict, latest_ms=None)
-        await self._log.judge(verdict)
-        if self._log.history.state(verdict.number) == "refused":
-            reason = self._log.history.reason(verdict.number)
-            log.warning(
-                "settings %d are refused; settings %d stay in effect: %s", verdict.number, self.plan.settings, reason
-            )
-
-    async def _adopt(self, accepted: Sequence[Posted]) -> None:
-        former = self._settled
-        number = accepted[-1].number
-        try:
-            plan = await asyncio.to_thread(plan_settings, accepted, self.plan)
-        except ConfigError as error:
-            words = f"they were accepted, but this worker cannot plan them, so it ends: {error}"
-            raise ConfigError(words, f"settings {number}") from None
-        if sources_of(plan).keys() != sources_of(former.plan).keys():
-            raise StateError(
-                f"settings {plan.settings} count other sources than this worker reads, which it chose when it started: "
-                "it ends here, and reads them when it is started again"
-            )
-        lists, claim = await self._read_and_create(plan)
-        former.lists.join(lists)
-        self._settled = replace(former, plan=plan, topics=claim.topics, absent=_absent(plan, claim))
-        self._take(self._settled)
-        log.info("settings %d are in effect: %s", plan.settings, _in_words(former.plan, plan))
-
-    async def _create_topics(self) -> None:
-        """Try again to create the topics that could not be created before."""
-        claim = await self._create(self.plan)
-        absent = _absent(self.plan, claim)
-        if absent != self._settled.absent:
-            self._settled = replace(self._settled, topics=claim.topics, absent=absent)
-            self._take(self._settled)
-
-    async def _create(self, plan: Plan) -> Claim:
-        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, allow_absent=True))
-
-    async def _read_and_create(self, plan: Plan) -> tuple[Lists, Claim]:
-        """Read and create what a plan in effect needs. No other plan can be used, so this waits for missing rights.
-
-        Raises:
-            ConfigError: a public list is no longer usable, or topics belong to another application.
-        """
-        while True:
-            try:
-                lists, faults = await self._outage.patiently(lambda: read_lists(plan, self._client))
-                if faults:
-                    raise ConfigError(faults)
-                return lists, await self._create(plan)
-            except (AccessError, BrokerError) as error:
-                self._note(f"settings {plan.settings} are accepted, but cannot be used yet: {error}")
-                await asyncio.sleep(RETRY_SECONDS)
-
-
-def _absent(plan: Plan, claim: Claim) -> tuple[str, ...]:
+def absent_topics(plan: Plan, claim: Claim) -> tuple[str, ...]:
     """Return the release topics of a plan that do not exist."""
     release = Topics.of(plan).release
     public = dict.fromkeys(release(view.view, audience) for view in plan.views.values() for audience in view.readers)
     return tuple(topic for topic in public if topic not in claim.topics)
-
-
-def _describe_absent(settled: Settled) -> str:
-    """Return what is late because topics are missing, in words; empty if nothing is."""
-    if not settled.missing:
-        return ""
-    return (
-        f"this account cannot create {', '.join(settled.missing)}, so records for these topics, and those that leave "
-        "with them, are late; grant the rights that `stream-dp acl FILE --worker PRINCIPAL` lists"
-    )
-
-
-def _in_words(former: Plan, plan: Plan) -> str:
-    """Return the news of settings, in words: no count, no item, no user."""
-    said = [
-        f"edition {one.number} of view {view.view} from the window of {format_time(one.first_ms)} on"
-        for view in plan.views.values()
-        for one in view.editions
-        if view.name not in former.views or one.number not in {had.number for had in former.views[view.name].editions}
-    ]
-    ended = [view for name, view in former.newest.items() if name not in plan.newest]
-    said += [f"view {view.view} ends at {format_time(plan.views[view.name].until_ms or 0)}" for view in ended]
-    return "; ".join(said) or "no view begins anew"
-
-
-# -- strict noise ------------------------------------------------------------------------------------------------------
-# A window of strict noise takes the same steps whatever is in it, so a made-up one says how long each real one takes:
-# a public number, measured before any event is counted. Where none could be ready at its slot, a worker refuses the
-# plan. `check` warns earlier, since much else takes time, too.
-
-TIMES = 3
-"""A window that takes too long is measured so often, and the least counts: other work only ever adds to it."""
-
-
-def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None:
-    """Return the computing seconds of one window of a view, None where they depend on the window's counts.
-
-    Args:
-        view: the view.
-        lists: the view's public lists that are kept in topics, by topic.
-    """
-    keys = view.kind.made_up_keys
-    if keys is None:
-        return None
-    counts = {f"{number:0{len(str(keys))}d}": 1 for number in range(keys)}
-    sealing = Sealing(WindowNoise(b"made up", token_bytes(KEY_BYTES)), system_entropy, lists)
-    began = thread_time()
-    view.kind.seal(counts, sealing)
-    return thread_time() - began
-
-
-def never_in_time(plan: Plan, lists: Lists, known: Collection[str] = ()) -> list[Fault]:
-    """Return a fault for each view whose windows take longer here than `release.offset` plus one slot.
-
-    Args:
-        plan: the views.
-        lists: the public lists that are kept in topics.
-        known: names of view definitions that were measured before; they are passed over.
-    """
-    faults, most_ms = [], plan.slots.offset_ms + plan.slots.every_ms
-    for view in plan.newest.values():
-        took = 0.0 if view.name in known else _least_seconds(view, lists.at(view.name, 0), most_ms / 1000)
-        if took * 1000 > most_ms:
-            words = (
-                f"a window takes {took:.2g} s to compute on this machine, whatever is in it, and release.offset and "
-                f"release.slot leave it {format_duration(most_ms)}: every release would be late; raise "
-                "release.offset, make the view smaller, or use a faster machine"
-            )
-            faults.append(Fault(f"views.{view.view}", words))
-    return faults
-
-
-def _least_seconds(view: ViewPlan, lists: Mapping[str, KeyList], enough: float) -> float:
-    """Return the least of some measurements; no more of them than it takes to find one that is short enough."""
-    least = strict_seconds(view, lists) or 0.0
-    for _ in range(TIMES - 1):
-        if least <= enough:
-            break
-        least = min(least, strict_seconds(view, lists) or 0.0)
-    return least

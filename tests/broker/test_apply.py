@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.control.editions import Verdict, first_record
+from stream_dp.control.acceptance import Verdict
+from stream_dp.control.editions import first_record
 from stream_dp.errors import BrokerError
 from stream_dp.runtime.faust.membership import EMPTY
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, read_history

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from stream_dp.accounting import Cost, Ledger
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import load_plan
-from stream_dp.control.editions import Verdict, first_record, next_record
+from stream_dp.control.acceptance import Verdict
+from stream_dp.control.editions import first_record, next_record
 from stream_dp.control.grant_records import Grant
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.records.codec import encode, entry_key
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.releases.accounts import Booking

@@ -13,7 +13,7 @@ import pytest
 from stream_dp.control.editions import next_record
 from stream_dp.gateway.tokens import revoke_token
 from stream_dp.gateway.web import STATIC
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.runtime.embedded import MemoryClient
 from stream_dp.runtime.kafka.control_topic import post_accepted, read_accepted
 from tests.browser import air, checks

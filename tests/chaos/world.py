@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_dp.errors import ConfigError, OutageError, StateError
-from stream_dp.operations.settings import Wish, draft, post_change
+from stream_dp.operations.settings_changes import Wish, draft, post_change
 from stream_dp.records.codec import decode
 from stream_dp.records.models import Release
 from stream_dp.runtime.kafka.control_topic import read_accepted

@@ -57,7 +57,7 @@ async def operated(
     """An application, and its operator; its workers say every tenth of a second how they are."""
     app = await launch()
     monkeypatch.setattr("stream_dp.runtime.worker.reporting.REPORT_SECONDS", 0.1)
-    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.LOOK_SECONDS", 0.1)
     monkeypatch.setenv("STREAM_DP_BROKER", app.plan.broker.url)
     monkeypatch.setattr("stream_dp.cli.command_line.connect", partial(connect, embedded=app.client))
     return app, Operator(app, call)

@@ -42,7 +42,7 @@ async def serving(desk: Desk) -> AsyncIterator[aiohttp.ClientSession]:
 async def test_from_the_question_over_consent_to_the_workers_everybody_hears_of_it(
     visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.LOOK_SECONDS", 0.2)
     desk = Desk(visits, tmp_path / "operators.tokens")
     desk.console.watch.look_seconds = desk.console.watch.status_seconds = 0.02
     desk.report()

@@ -137,7 +137,7 @@ async def test_a_view_without_a_start_begins_with_the_first_event_whatever_the_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does a slow machine matter: nobody waits for the releases."""
-    monkeypatch.setattr("stream_dp.runtime.settled.strict_seconds", lambda *_: 3600.0)
+    monkeypatch.setattr("stream_dp.runtime.strict_noise.strict_seconds", lambda *_: 3600.0)
     plan, without = (
         plan_from(configuration("a", *change), tmp_path) for change in ((), (("start: 2024-01-01T00:00:00Z, ", ""),))
     )

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from stream_dp.accounting import Cost
 from stream_dp.config.planner import build_plan
-from stream_dp.control.editions import SettingsHistory, Verdict, next_record
+from stream_dp.control.acceptance import SettingsHistory, Verdict
+from stream_dp.control.editions import next_record
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.records.by_kind import HistogramRelease
 from stream_dp.records.models import Refusal
@@ -144,7 +145,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
         await create(client, wanted)
 
     monkeypatch.setattr(MemoryClient, "create", guarded)
-    monkeypatch.setattr("stream_dp.runtime.settled.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("stream_dp.runtime.adoption.RETRY_SECONDS", 0.0)
     return found
 
 
@@ -335,24 +336,40 @@ async def test_broker_that_fails_once_a_verdict_was_read_ends_no_worker(
     assert failed == [2]
 
 
-async def test_worker_that_cannot_plan_accepted_settings_ends(changing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has an old version of a list file or of stream-dp, and another worker accepted the settings."""
+async def test_accepted_settings_that_nobody_can_plan_end_workers_until_others_are_posted(
+    changing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version accepted them. What was released and charged before stays, and they cost nothing."""
     made = await changing(WALL)
     worker = await made.app.start(clock_ms=made.clock)
-    monkeypatch.setattr(Worker, "_is_judge", lambda _: False)
-    number = await post_broken(made, 3)
-    await SettingsLog(made.app.plan, made.app.client).judge(Verdict(number, 7))
+    script = await fed(made, 2)
+    await made.pass_to(2, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "_is_judge", lambda _: False)
+        number = await post_broken(made, 3)
+        await SettingsLog(made.app.plan, made.app.client).judge(Verdict(number, 7))
 
-    async def crashed() -> BaseException | None:
-        return worker.crash_reason()
+        async def crashed() -> BaseException | None:
+            return worker.crash_reason()
 
-    made.app.worker = None
-    reason = await made.app.eventually(crashed)
+        made.app.worker = None
+        reason = await made.app.eventually(crashed)
     assert isinstance(reason, ConfigError)
-    assert str(reason).startswith("settings 2: they were accepted, but this worker cannot plan them, so it ends: ")
+    assert str(reason).startswith("settings 2: they are accepted, but cannot be planned here: settings 2: views.")
     await made.app.stop()
-    with pytest.raises(ConfigError, match=r"^settings 2: views\."):
+    with pytest.raises(ConfigError, match=r"^settings 2: they are accepted, but cannot be planned here"):
         await made.app.start(clock_ms=made.clock)
+
+    await made.apply(4, SHARPER)
+    worker = await made.app.start(clock_ms=made.clock)
+    assert worker.plan.settings == 3
+    await settled(made, 2, "refused")
+    later = [event for minute in (2, 3, 4) for event in events(made, minute)]
+    await made.app.publish(later)
+    await made.consumed(len(later))
+    found = await made.pass_to(5, 5)
+    assert [record.edition for record in found["public"]] == [1, 1, 1, 1, 2]
+    await made.assert_released([*script, *later], 5)
 
 
 async def test_change_that_would_begin_too_soon_is_refused(changing: Make) -> None:
@@ -372,9 +389,7 @@ async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_r
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     slow = [Fault("views.pages", "a window takes 5 s to compute")]
-    monkeypatch.setattr(
-        "stream_dp.runtime.settled.never_in_time", lambda plan, lists, known: slow if plan.settings > 1 else []
-    )
+    monkeypatch.setattr("stream_dp.runtime.verdicts.never_in_time", lambda plan, lists: slow)
     await made.apply(2, SHARPER)
     history = await settled(made, 2, "refused")
     assert history.reason(2) == "views.pages: a window takes 5 s to compute"

@@ -13,7 +13,7 @@ import pytest
 
 from stream_dp.config.plan import Plan, ViewPlan
 from stream_dp.config.planner import build_plan
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.testing import Event, Watermark
 from tests.support.changing import MINUTE, Changing, Make

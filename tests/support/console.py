@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import Posted, Verdict, first_record
+from stream_dp.control.acceptance import Verdict
+from stream_dp.control.editions import Posted, first_record
 from stream_dp.errors import OutageError
 from stream_dp.gateway.console import Console
 from stream_dp.gateway.tokens import OPERATOR, OPERATORS_PREFIX, RequestRate, Tokens, new_token

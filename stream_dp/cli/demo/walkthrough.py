@@ -41,7 +41,8 @@ from stream_dp.config.plan import Plan
 from stream_dp.control.grant_records import Grant
 from stream_dp.errors import StateError
 from stream_dp.exact.rationals import decimal_down, decimal_up
-from stream_dp.operations.settings import Wish, draft, post_change, rollout, tuned
+from stream_dp.operations.assignments import tuned
+from stream_dp.operations.settings_changes import Wish, draft, post_change, rollout
 from stream_dp.records.codec import decode_entry, parse
 from stream_dp.records.history import Seen
 from stream_dp.records.models import Release

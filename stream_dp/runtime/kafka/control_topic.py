@@ -10,18 +10,17 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import (
-    SETTINGS,
+from stream_dp.control.acceptance import (
+    USES,
     VERDICTS,
-    Posted,
     SettingsHistory,
+    Use,
     Verdict,
-    decode_posted,
+    decode_use,
     decode_verdict,
-    encode_posted,
-    encode_verdict,
-    plan_holding,
+    encode_decision,
 )
+from stream_dp.control.editions import SETTINGS, Posted, decode_posted, encode_posted, plan_holding
 from stream_dp.control.grant_records import Grant, Order, Withdrawal, check_grant, grant_key
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.kafka.client import Client
@@ -46,11 +45,11 @@ class SettingsLog:
         self.place = TopicPartition(Topics.of(plan).control, 0)
         self._client = client
         self._read_to = 0
-        self._records: list[Posted | Verdict] = []
+        self._records: list[Posted | Verdict | Use] = []
 
     @property
     def history(self) -> SettingsHistory:
-        """The settings and verdicts read so far."""
+        """The settings and what was decided on them, as far as they were read."""
         return SettingsHistory.of(self._records)
 
     async def read(self, end: int | None = None) -> bool:
@@ -60,7 +59,7 @@ class SettingsLog:
             end: where it ends, if that is known.
 
         Returns:
-            Whether there were settings or verdicts among it.
+            Whether there were settings, verdicts or statements of use among it.
 
         Raises:
             BrokerError: the cluster does not answer.
@@ -77,12 +76,19 @@ class SettingsLog:
             since = {self.place: self._read_to}
             async for record in self._client.follow([self.place.topic], until_end=True, since=since):
                 if record.offset >= self._read_to:
-                    posted = decode_posted(record.key, record.value)
-                    found = posted or decode_verdict(record.key, record.value, record.timestamp)
-                    self._records += [] if found is None else [found]
+                    self._take(record)
                     self._read_to = record.offset + 1
             self._read_to = max(end, self._read_to)
         return len(self._records) > before
+
+    def _take(self, record: Any) -> None:
+        found = (
+            decode_posted(record.key, record.value)
+            or decode_verdict(record.key, record.value, record.timestamp)
+            or decode_use(record.key, record.value)
+        )
+        if found is not None:
+            self._records.append(found)
 
     async def post(self, posted: Posted) -> bool:
         """Write settings to the control topic, which is there.
@@ -107,7 +113,7 @@ class SettingsLog:
         return self.history.posted[posted.number - 1 :][:1] == [posted]
 
     async def judge(self, verdict: Verdict) -> None:
-        """Write a verdict on settings to the control topic. It has no effect if there already is one.
+        """Write a verdict on settings to the control topic. Whether it counts follows from what stands before it.
 
         Args:
             verdict: a verdict on settings that were read.
@@ -117,7 +123,24 @@ class SettingsLog:
             BrokerError: the cluster does not answer.
         """
         await self._client.check_decided([self.place])
-        await self._write(VERDICTS, verdict.number, encode_verdict(verdict))
+        await self._write(VERDICTS, verdict.number, encode_decision(verdict))
+
+    async def use(self, number: int) -> bool:
+        """State that a worker uses settings. Nothing may be done by them before this has returned True.
+
+        Args:
+            number: number of accepted settings that were read.
+
+        Returns:
+            Whether the statement counts. If not, the settings were taken back first.
+
+        Raises:
+            StateError: a transaction is open in the control topic, so the statement could not be read.
+            BrokerError: the cluster does not answer.
+        """
+        await self._client.check_decided([self.place])
+        await self._write(USES, number, encode_decision(Use(number)))
+        return self.history.used >= number
 
     async def _write(self, prefix: bytes, number: int, value: bytes) -> None:
         key = prefix + f"{number}/{uuid.uuid4()}".encode()

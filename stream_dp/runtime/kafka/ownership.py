@@ -236,6 +236,29 @@ def encode_claim(claim: Claim) -> bytes:
     return encoded
 
 
+async def check_claimable(plan: Plan, client: Client, key_id: str) -> None:
+    """Check that no topic of an application belongs to another one. Nothing is created or claimed.
+
+    Args:
+        plan: the application.
+        client: a client of its broker.
+        key_id: what it is known by, `KeyRing.application`.
+
+    Raises:
+        ConfigError: topics belong to another application; every one is named.
+        BrokerError: the cluster does not answer.
+    """
+    topics = Topics.of(plan)
+    if await client.partitions(topics.owners.name) is None:
+        return
+    log, _ = await _read(topics.owners.name, client)
+    owner = Owner(plan.id, key_id)
+    names = {spec.name for spec in topics.all(plan)}
+    theirs = {topic: one for topic, one in _holders(log).items() if topic in names and one.claim.owner != owner}
+    present = await client.describe(theirs) if theirs else {}
+    _check(plan, owner, {topic: one for topic, one in theirs.items() if topic in present})
+
+
 async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Life]:
     """The topics that claims of an application count for, whether they are still there or not.
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from aiokafka import TopicPartition
 
-from stream_dp.config.plan import Plan
+from stream_dp.config.plan import Plan, SourcePlan
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
 from stream_dp.runtime.kafka.client import Client, TopicState
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, TopicSpec, sources_of
@@ -265,3 +265,22 @@ def _losses(plan: Plan) -> dict[str, str]:
     for name in topics.rekeyed_sources:
         lost[topics.rekeyed(name)] = "events that were re-keyed and not counted: they are missing in their windows"
     return lost
+
+
+def _no_topic(source: SourcePlan) -> str:
+    words = f"the broker has no topic {source.topic}; create it with {source.partitions} partitions"
+    if source.format != "json" or source.time_field is None:
+        return words
+    return f"{words}, or write history: `stream-dp feed FILE {source.name} --from EVENTS` creates the topic"
+
+
+async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
+    """The sources that have no topic, or one with other partitions than the plan says."""
+    faults, states = [], await client.describe(sources_of(plan))
+    for topic, source in sources_of(plan).items():
+        path = f"sources.{source.name}"
+        if topic not in states:
+            faults.append(Fault(f"{path}.topic", _no_topic(source)))
+        elif (count := states[topic].partitions) != source.partitions:
+            faults.append(Fault(f"{path}.partitions", f"topic {topic} has {count}, not {source.partitions}"))
+    return faults

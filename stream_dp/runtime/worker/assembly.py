@@ -21,6 +21,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.errors import BrokerError, ConfigError, StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.releases.keyring import KeyRing
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.clock import CLOCK_BOUND_MS, Clock, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.factory import Factory, Settled
@@ -35,7 +36,6 @@ from stream_dp.runtime.kafka.open_transactions import LOOK_SECONDS as TRANSACTIO
 from stream_dp.runtime.kafka.open_transactions import OpenTransactions
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import RENEWAL_SECONDS
-from stream_dp.runtime.settled import Adoption
 from stream_dp.runtime.sources.schema_registry import SourceSchemas
 from stream_dp.runtime.worker.advice import ADVICE_SECONDS, Advice
 from stream_dp.runtime.worker.reporting import Standing, standings
@@ -363,5 +363,6 @@ class Worker:
     async def _forget(self) -> None:
         """When a rebalance begins, and when its recovery is over, before tables are owned: read everything anew."""
         self.host.forget()
+        self.adoption.forget()
         self.timers.forget()
         self.watch.forget()

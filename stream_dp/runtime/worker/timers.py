@@ -24,6 +24,7 @@ from aiokafka import TopicPartition
 
 from stream_dp.config.plan import Plan
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.clock import Clock, Difference, Tick, apart
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.app import App
@@ -42,7 +43,6 @@ from stream_dp.runtime.kafka.topic_checks import (
 )
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.settled import Adoption
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import encode
@@ -98,14 +98,14 @@ class Timers:
 
         They load what was stored and finish what was cut short. Where the sources end has to be known: while the broker
         does not say it there is no tick, and the next one is for the events that wait. Nor is there one while the
-        worker's clock is wrong.
+        worker's clock is wrong, or while accepted settings cannot be used.
 
         Raises:
             ConfigError: a source was deleted and created again, or its number of partitions changed: the process must
             end.
         """
         ticks = await self._app.outage.patiently(self._ticks)
-        if self._app.rebalancing:
+        if self._app.rebalancing or self._adoption.is_blocked:
             return
         new = [partition for partition in self._owned() if partition not in self._started]
         self._started.update(new)
@@ -141,6 +141,8 @@ class Timers:
         asked = {at for at, when_ms in self._host.asked.items() if now_ms - when_ms < ASKED_MS}
         told = sorted(asked.intersection(self._everywhere).union(owned))
         ends = await self._ends(told)  # after the clock: what stood in the log at that time is before them
+        if self._adoption.is_blocked:
+            return []
         topic, settings = self._host.topics.ticks, self._adoption.plan.settings
         return [Message(topic, None, encode(Tick(now_ms, ends[at], None, settings)), at) for at in told]
 
@@ -216,7 +218,7 @@ class Timers:
         # High watermarks, so that a tick waits until the transactions that were open when it was made have ended.
         found = dict(await self._client.ends([*places, control]))
         await self._check_partitions()
-        await self._adoption.catch_up(found.pop(control, None))
+        await self._adoption.advance(found.pop(control, None))
         for (topic, partition), end in found.items():
             if end < counted.get(TopicPartition(topic, partition), 0):
                 raise ConfigError(

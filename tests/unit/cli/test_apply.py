@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
-from stream_dp.control.editions import Posted, Verdict, encode_verdict, first_record, next_record, plan_holding, plan_of
+from stream_dp.control.acceptance import Verdict, encode_decision
+from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.control.settings_change import LEAD_MS
 from stream_dp.errors import AccessError, ConfigError
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.records.models import PartitionStatus, ViewStatus, WorkerStatus, encode_status
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted, read_history
 from stream_dp.runtime.kafka.rights import AclEntry, worker_rights
+from stream_dp.runtime.settled import prepare
 from stream_dp.windows.durations import format_time, moment
 
 Make = Callable[..., Any]
@@ -44,23 +47,27 @@ def tomorrow() -> int:
     return now - now % DAY + DAY
 
 
+def begin(plan: Plan, log: MemoryLog, at_ms: int) -> None:
+    """Leave in the log what a first worker leaves that started with a file at a time and uses its settings."""
+    log.create("visits", 2)
+    log.create("visits-control", 1)
+    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, at_ms)))
+    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).use(1))
+
+
 @pytest.fixture
 def started(visits: Plan, log: MemoryLog) -> MemoryLog:
     """The embedded log of an application whose worker was started with the file."""
-    log.create("visits", 2)
-    log.create("visits-control", 1)
-    assert asyncio.run(post_accepted(visits, MemoryClient(log), first_record(visits, now_ms() - 3_600_000)))
+    begin(visits, log, now_ms() - 3_600_000)
     return log
 
 
 @pytest.fixture
 def noon(visits: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """The same at a time that does not go on."""
-    for module in ("settings", "status"):
+    for module in ("settings_changes", "status"):
         monkeypatch.setattr(f"stream_dp.operations.{module}.wall_clock_ms", lambda: NOON)
-    log.create("visits", 2)
-    log.create("visits-control", 1)
-    assert asyncio.run(post_accepted(visits, MemoryClient(log), first_record(visits, NOON - 3_600_000)))
+    begin(visits, log, NOON - 3_600_000)
     return log
 
 
@@ -102,9 +109,9 @@ def judges(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, reason: str = "") ->
     """Let a worker give its verdict on settings 2 between two looks of a command that waits."""
 
     async def sleep(_seconds: float) -> None:
-        log.append("visits-control", 0, b"verdicts/2/worker", encode_verdict(Verdict(2, now_ms(), reason)))
+        log.append("visits-control", 0, b"verdicts/2/worker", encode_decision(Verdict(2, now_ms(), reason)))
 
-    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", sleep)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.asyncio.sleep", sleep)
 
 
 # -- apply ----------------------------------------------------------------------------------------------------------
@@ -332,13 +339,48 @@ def test_where_time_went_on_during_the_question_a_later_window_is_taken_and_said
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, now = tomorrow(), [now_ms()]
-    monkeypatch.setattr("stream_dp.operations.settings.wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr("stream_dp.operations.settings_changes.wall_clock_ms", lambda: now[0])
     monkeypatch.setattr("click.confirm", lambda *_, **__: now.append(now.pop() + DAY))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")))
     assert said.code == 0
     later = format_time(at + DAY).removesuffix("T00:00:00Z")
     assert f"Time moved on: view searches now changes at {later}." in said.out
     assert known(visits, started)[1].begins == {"searches": at + DAY}
+
+
+def accept_broken(plan: Plan, log: MemoryLog) -> None:
+    """Post settings 2, which no version can plan, and accept them."""
+    record = next_record((), plan, {"searches": tomorrow()}, {}, now_ms(), number=2)
+    views = {name: {**view, "item": '$["a\\"b"]'} for name, view in record.sections["views"].items()}
+    settings = SettingsLog(plan, MemoryClient(log))
+    assert asyncio.run(settings.post(replace(record, sections={**record.sections, "views": views})))
+    asyncio.run(settings.judge(Verdict(2, now_ms())))
+
+
+def test_former_file_takes_accepted_settings_back_that_nobody_can_plan(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    accept_broken(visits, started)
+    assert json.loads(call("apply", visits_file, "--dry-run", "--json").out)["takes_back"] == [2]
+    said = call("apply", visits_file, "--yes")
+    assert "Settings 2 are accepted, but cannot be planned here, and no worker has used them." in said.out
+    assert [one.number for one in known(visits, started)] == [1, 2, 3]
+    asyncio.run(prepare(visits, MemoryClient(started), lambda: "0" * 16))
+    history = asyncio.run(read_history(visits, MemoryClient(started)))
+    assert [history.state(number) for number in (1, 2, 3)] == ["accepted", "refused", "accepted"]
+    assert "No changes: settings 3 of visits are in effect." in call("apply", visits_file, "--yes").out
+
+
+def test_settings_that_workers_have_used_and_that_cannot_be_planned_name_the_remedy(
+    call: Make, visits_file: Path, visits: Plan, started: MemoryLog
+) -> None:
+    accept_broken(visits, started)
+    assert asyncio.run(SettingsLog(visits, MemoryClient(started)).use(2))
+    said = call("apply", visits_file, "--yes")
+    assert said.code == 2
+    assert "settings 2: they are accepted, but cannot be planned here" in said.err
+    assert "Start the version of stream-dp that they were applied with" in said.err
+    assert len(known(visits, started)) == 2
 
 
 def test_application_that_was_never_started_is_a_failure(call: Make, visits_file: Path, log: MemoryLog) -> None:
@@ -353,9 +395,7 @@ def test_where_watermarks_move_the_clock_the_time_since_the_worker_spoke_counts(
 ) -> None:
     changed(visits_file, ("{size: 1d}", "{size: 1d, clock: event}"), name=visits_file.name)
     plan = load_plan(visits_file)
-    log.create("visits", 2)
-    log.create("visits-control", 1)
-    assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 90 * DAY)))
+    begin(plan, log, 90 * DAY)
     silent = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert silent.code == 2
     assert "views.searches: watermarks move its clock, and no worker reports it; say when to begin" in silent.err
@@ -380,7 +420,7 @@ def test_it_waits_until_every_worker_goes_by_the_settings(
     async def goes_on(_seconds: float) -> None:
         says(started, *next(later))
 
-    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", goes_on)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.asyncio.sleep", goes_on)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 0
     assert said.out.splitlines()[-4:] == [
@@ -404,7 +444,7 @@ def test_a_worker_that_does_not_say_so_is_named_and_is_exit_code_three(
 def test_settings_that_no_worker_looks_at_are_exit_code_three(
     call: Make, visits_file: Path, started: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.LOOK_SECONDS", 0)
     says(started, worker("one", 1))
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
@@ -438,7 +478,7 @@ def test_workers_that_end_instead_of_taking_settings_up_are_exit_code_three(
     async def ends(_seconds: float) -> None:
         started.append("visits-status", 0, b"one", None)
 
-    monkeypatch.setattr("stream_dp.operations.settings.asyncio.sleep", ends)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.asyncio.sleep", ends)
     said = call("apply", changed(visits_file, ("k: 3", "k: 4")), "--yes")
     assert said.code == 3
     assert said.out.splitlines()[-1] == (
@@ -587,7 +627,7 @@ def test_the_history_has_what_changed_why_and_which_edition_holds_from_when_on(
     call("tune", visits_file, "searches", "k=4", "--yes", "--note", "more")
     call("tune", visits_file, "searches", "k=5", "--yes", "--from", format_time(day + 5 * DAY))
     for number in (2, 3):
-        noon.append("visits-control", 0, b"verdicts/%d/worker" % number, encode_verdict(Verdict(number, NOON)))
+        noon.append("visits-control", 0, b"verdicts/%d/worker" % number, encode_decision(Verdict(number, NOON)))
     text = call("settings", visits_file)
     assert (text.code, text.err) == (0, "")
     golden("settings", text.out.replace(str(visits_file), "visits.yaml"))
@@ -626,7 +666,7 @@ def test_settings_that_held_are_printed_as_a_file_whose_application_goes_back(
 
 def test_there_is_no_such_number(call: Make, visits_file: Path, started: MemoryLog) -> None:
     said = call("settings", visits_file, "--show", "2")
-    assert (said.code, said.err) == (2, "error: --show: there are no settings 2; the newest are 1\n")
+    assert (said.code, said.err) == (2, "error: --show: settings 2 do not exist; the newest settings are 1\n")
 
 
 def test_an_application_that_was_never_started_has_no_settings(call: Make, visits_file: Path, log: MemoryLog) -> None:
@@ -701,7 +741,7 @@ def test_the_history_is_read_once_and_then_only_what_is_new(
 
     monkeypatch.setattr(MemoryClient, "follow", counted)
     assert call("tune", visits_file, "searches", "k=4", "--yes").code == 0
-    assert reads == [0, 2]
+    assert reads == [0, 3]
 
 
 @pytest.mark.parametrize(

@@ -21,17 +21,10 @@ from stream_dp.cli.status_command import page
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan, load_plan
-from stream_dp.control.editions import (
-    Posted,
-    SettingsHistory,
-    Verdict,
-    first_record,
-    next_record,
-    plan_holding,
-    plan_of,
-)
+from stream_dp.control.acceptance import SettingsHistory, Use, Verdict
+from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.operations.status import (
     BEHIND_WINDOWS,
     GONE_MS,
@@ -54,7 +47,7 @@ from stream_dp.records.models import (
 )
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.client import NO_GROUP, Group
-from stream_dp.runtime.kafka.control_topic import post_accepted
+from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.windows.durations import moment
 from tests.unit.cli.test_ledger import Office
@@ -403,7 +396,8 @@ def under(plan: Plan, known: list[Posted], *workers: WorkerStatus) -> Summary:
 
 
 def accepted(known: list[Posted]) -> SettingsHistory:
-    return SettingsHistory.of([*known, *(Verdict(one.number, one.at_ms) for one in known)])
+    verdicts = [Verdict(one.number, one.at_ms) for one in known]
+    return SettingsHistory.of([*known, *verdicts, Use(known[-1].number)])
 
 
 def counted(settings: int, searches_from: int) -> list[WorkerStatus]:
@@ -484,13 +478,16 @@ def test_refused_and_waiting_settings_are_problems(visits: Plan) -> None:
     workers = counted(1, TODAY)
     plan = plan_holding(known[:1], visits)
 
-    def found(*verdicts: Verdict) -> Summary:
-        history = SettingsHistory.of([*known, Verdict(1, 0), *verdicts])
+    def found(*verdicts: Verdict | Use) -> Summary:
+        history = SettingsHistory.of([*known, Verdict(1, 0), Use(1), *verdicts])
         said = {one.instance: one for one in workers}
         partitions = {number: part for one in workers for number, part in one.partitions.items()}
         return summary(plan, Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), history))
 
     assert problems(found()) == [("settings_waiting", "")]
+    unused = found(Verdict(2, NOW - 60_000))
+    assert "settings_unused" in dict(problems(unused))
+    assert "settings_unused" not in dict(problems(found(Verdict(2, NOW - 60_000), Use(2))))
     refused = found(Verdict(2, NOW, "a list was changed"))
     assert problems(refused) == [("settings_refused", "")]
     assert "Settings 2 were refused and never take effect: a list was changed." in refused.problems[0].message
@@ -622,6 +619,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     plan = rising(visits_file, RISING, ('epsilon: "30"', 'epsilon: "9"'), ("period: 10d", "period: 40d"))
     log.create(Topics.of(plan).control, 1)
     assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 10 * DAY)))
+    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).use(1))
     office = Office(plan)
     office.release("pages", 19)
     office.publish(log)

@@ -12,7 +12,7 @@ from stream_dp.config.plan import Plan
 from stream_dp.config.shares import asked
 from stream_dp.control.editions import first_record, next_record, plan_holding
 from stream_dp.errors import ConfigError
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from tests.support.releasing import ONLY_PAGES, POOL, SHOP, Desk, plan
 
 SHARES = (

@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.plan import Edition, Plan
+from stream_dp.control.acceptance import SettingsHistory, decode_verdict
 from stream_dp.control.editions import (
     Posted,
-    SettingsHistory,
-    Verdict,
     decode_posted,
-    decode_verdict,
     encode_posted,
-    encode_verdict,
     first_record,
     next_record,
     plan_holding,
@@ -84,38 +81,6 @@ def test_the_first_of_a_number_holds_and_a_gap_ends_what_holds(planner: Planner)
     assert SettingsHistory.of([]).posted == []
     assert SettingsHistory.of([second, first, other, fourth]).posted == [first, second]
     assert SettingsHistory.of([second]).posted == []
-
-
-def test_first_verdict_on_a_number_counts(planner: Planner) -> None:
-    first = first_record(planner(), START)
-    records = [replace_number(first, number, "") for number in range(1, 5)]
-    accepts = [Verdict(number, 0) for number in range(5)]
-    refuses = [Verdict(number, 0, "why") for number in range(5)]
-
-    found = SettingsHistory.of([*records, accepts[1], refuses[1], refuses[2], accepts[2], accepts[3]])
-    assert found.accepted == [records[0], records[2]]
-    assert found.waiting == [records[3]]
-    assert [found.state(number) for number in range(1, 5)] == ["accepted", "refused", "accepted", "waiting"]
-    assert [found.reason(number) for number in range(1, 5)] == ["", "why", "", ""]
-    assert found.next_number == 5
-
-
-def test_verdict_ahead_of_its_settings_or_of_those_before_does_not_count(planner: Planner) -> None:
-    first = first_record(planner(), START)
-    second = replace_number(first, 2, "")
-    assert SettingsHistory.of([Verdict(1, 0), first]).waiting == [first]
-    assert SettingsHistory.of([first, second, Verdict(2, 0)]).waiting == [first, second]
-
-
-def test_acceptance_that_is_appended_too_late_is_a_refusal() -> None:
-    verdict = Verdict(2, 5, latest_ms=9)
-    value = encode_verdict(verdict)
-    assert decode_verdict(b"verdicts/2/x", value, 9) == Verdict(2, 9, latest_ms=9)
-    late = decode_verdict(b"verdicts/2/x", value, 10)
-    assert late is not None
-    assert not late.is_acceptance
-    for key, other in [(None, value), (b"verdicts/2/x", None), (b"verdicts/2/x", b"{}"), (b"settings/2/x", value)]:
-        assert decode_verdict(key, other, 0) is None
 
 
 def replace_number(posted: Posted, number: int, note: str) -> Posted:

@@ -16,7 +16,7 @@ from stream_dp.config.planner import load_plan
 from stream_dp.errors import OutageError
 from stream_dp.gateway.tokens import LOOKER, OPERATOR, OPERATORS_PREFIX, RequestRate, new_token, revoke_token
 from stream_dp.gateway.web import SECURITY, STATUSES
-from stream_dp.operations.settings import assigned
+from stream_dp.operations.assignments import assigned
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.windows.durations import parse_time
 from tests.support.chosen import ordinarily, spread
@@ -41,7 +41,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The wall clock of commands and console, which stands still."""
     found = Clock()
-    for module in ("operations.settings", "operations.status", "operations.grants", "gateway.watch"):
+    for module in ("operations.settings_changes", "operations.status", "operations.grants", "gateway.watch"):
         monkeypatch.setattr(f"stream_dp.{module}.wall_clock_ms", found)
     monkeypatch.setattr("tests.support.console.wall_clock_ms", found)
     return found
@@ -125,7 +125,7 @@ async def test_it_starts_without_a_broker_and_answers_from_memory_when_that_fall
 async def test_streams_say_what_has_changed_and_go_on_from_a_position(
     visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.LOOK_SECONDS", 0.01)
     desk = Desk(visits, tmp_path / "operators.tokens")
     desk.report()
     await desk.start()
@@ -166,7 +166,7 @@ def test_new_settings_are_told_of_when_changes_are_worked_out_from_them(desk: De
 async def test_a_worker_that_does_not_use_new_settings_is_named_and_waited_for_no_longer_than_a_minute(
     visits: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.operations.settings.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("stream_dp.operations.settings_changes.LOOK_SECONDS", 0.001)
     desk = Desk(visits, tmp_path / "operators.tokens")
     desk.report()
     await desk.start()
@@ -248,7 +248,8 @@ def test_a_plan_says_what_apply_and_tune_say_and_no_release_is_asked_for(
         assert json.loads(applied.out)["faults"] == told["faults"]
         return
     assert json.loads(applied.out) == told
-    assert {**told, "new_topics": [], "rights": "enough"} == {**plan["change"], "new_topics": [], "rights": "enough"}
+    of_the_cluster = {"new_topics": [], "rights": "enough", "takes_back": []}
+    assert told | of_the_cluster == plan["change"] | of_the_cluster
     before, after = ({one["level"]: one["noise_interval_95"][side] for one in plan["levels"]} for side in SIDES)
     for changed in (one for one in told["views"] if one["view"] == view):
         assert {one["level"]: one["before"] for one in changed["levels"]} == before

@@ -12,7 +12,7 @@ from stream_dp.config.planner import build_plan
 from stream_dp.control.settings_change import Disclosed, Situation, former_editions, propose
 from stream_dp.errors import ConfigError
 from stream_dp.kinds.kind import largest_first
-from stream_dp.operations.settings import tuned
+from stream_dp.operations.assignments import tuned
 from stream_dp.operations.what_if import check_kind
 from stream_dp.records.by_kind import CatalogueRelease, HistogramRelease, RunningRelease
 from stream_dp.records.history import Seen

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import SETTINGS, Posted, Verdict, encode_posted, first_record, next_record
+from stream_dp.control.acceptance import Verdict
+from stream_dp.control.editions import SETTINGS, Posted, encode_posted, first_record, next_record
 from stream_dp.errors import ConfigError
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.control_topic import SettingsLog, holding, post, post_accepted, read_accepted, read_history

@@ -10,13 +10,11 @@ import pytest
 
 from stream_dp.config.crosschecks import OWNERS_TOPIC
 from stream_dp.config.plan import Plan
-from stream_dp.control.editions import next_record
 from stream_dp.errors import ClockError, ConfigError, Fault
 from stream_dp.runtime.clock import CLOCK_BOUND_MS
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.factory import Settled
-from stream_dp.runtime.kafka.client import Group
-from stream_dp.runtime.kafka.control_topic import post, read_accepted, read_history
+from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.settled import prepare
 from stream_dp.testing import plan_from
@@ -78,7 +76,7 @@ async def test_later_starts_find_what_the_first_one_settled(plan: Plan, log: Mem
     later = await prepare(plan, MemoryClient(log), lambda: KEY_ID, now_ms=lambda: 1_800_000_000_000)
 
     assert later == first
-    assert written(log) == {Topics.of(plan).control: 2}, "the settings, and the verdict on them"
+    assert written(log) == {Topics.of(plan).control: 3}, "the settings, the verdict on them, and that they are used"
 
 
 async def test_a_configured_start_is_where_the_first_window_begins(visits: Callable[..., str], tmp_path: Path) -> None:
@@ -185,22 +183,3 @@ async def test_a_first_start_by_a_wrong_clock_settles_nothing(
     await prepare(plan, client, lambda: KEY_ID, clock_bound_ms=CLOCK_BOUND_MS)
     assert len(await read_accepted(plan, client)) == 1
     await prepare(plan, client, lambda: KEY_ID, now_ms=ahead, clock_bound_ms=CLOCK_BOUND_MS)  # it has begun
-
-
-async def test_starting_worker_leaves_the_verdict_to_one_that_has_begun_meanwhile(
-    plan: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = MemoryClient(log)
-    await prepare(plan, client, lambda: KEY_ID, now_ms=lambda: START_MS)
-    known = await read_accepted(plan, client)
-    assert await post(plan, client, next_record(known, plan, {}, {}, START_MS))
-    states = ["Empty", "Stable", "Stable"]
-
-    async def group(_: MemoryClient, __: str) -> Group:
-        return Group(states.pop(0), "", {})
-
-    monkeypatch.setattr(MemoryClient, "group", group)
-    settled = await prepare(plan, client, lambda: KEY_ID, now_ms=lambda: START_MS)
-    assert settled.plan.settings == 1
-    assert (await read_history(plan, client)).state(2) == "waiting"
-    assert not states

@@ -9,7 +9,7 @@ import pytest
 from stream_dp.config.plan import Plan
 from stream_dp.errors import ConfigError
 from stream_dp.operations.check import check_plan
-from stream_dp.runtime import settled
+from stream_dp.runtime import strict_noise
 from stream_dp.runtime.capacity import Computing
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.settled import prepare
@@ -24,7 +24,7 @@ SECONDS = 5
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every window takes so long."""
     ticks = count(step=SECONDS)
-    monkeypatch.setattr("stream_dp.runtime.settled.thread_time", lambda: next(ticks))
+    monkeypatch.setattr("stream_dp.runtime.strict_noise.thread_time", lambda: next(ticks))
 
 
 def started(name: str, offset: str) -> tuple[Plan, MemoryLog]:
@@ -86,5 +86,5 @@ async def test_windows_that_may_be_in_time_are_not_refused(name: str, slow: None
 
 async def test_no_window_is_made_up_where_the_time_depends_on_the_counts(slow: None) -> None:
     plan, log = started("pure_topk", "0s")
-    assert [settled.strict_seconds(view, {}) for view in plan.views.values()] == [None]
+    assert [strict_noise.strict_seconds(view, {}) for view in plan.views.values()] == [None]
     await settle(plan, log)

@@ -10,13 +10,13 @@ import pytest
 from faust.types import TP
 
 from stream_dp.errors import ConfigError, OutageError
+from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.clock import Clock, Tick, wall_clock_ms
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka import outages as outage
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES
 from stream_dp.runtime.kafka.transactions import PartitionLostError
-from stream_dp.runtime.settled import Adoption
 from stream_dp.runtime.worker.assembly import Worker
 from stream_dp.runtime.worker.timers import ASK_EVERY, ASKED_MS, HEARTBEAT, Timers, beat_seconds
 from stream_dp.windows.encoding import decode
@@ -63,6 +63,20 @@ async def test_tick_tells_the_time_to_every_partition_and_greets_each_once(worke
     assert said.ends == {source_of(worker): 0}
     greeting = log_of(worker).records[TP(topics.partials, 1)][-1]
     assert (greeting.key, greeting.value) == (HEARTBEAT, None)
+
+
+async def test_no_tick_is_made_while_accepted_settings_cannot_be_used(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers, topics = timers_of(worker), worker.host.topics
+    ticks, partials = (sent_to(worker, topic) for topic in (topics.ticks, topics.partials))
+    with monkeypatch.context() as patched:
+        patched.setattr(Adoption, "is_blocked", True)
+        await timers.tick()
+    assert ticks() == partials() == [0, 0, 0]
+    assert timers.ticked_ms is None
+    await timers.tick()
+    assert ticks() == partials() == [1, 1, 1]
 
 
 async def test_renewal_finds_out_that_a_partition_has_another_owner(worker: Worker) -> None:

@@ -1,47 +1,32 @@
-"""Settings of an application: read those in effect and all earlier ones; change them while workers run."""
+"""Changes of settings while workers run: worked out, checked against the cluster, posted and followed."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
-from stream_dp.config.differences import Setting, differences
-from stream_dp.config.file_schema import ENTRIES
-from stream_dp.config.loading import unknown
+from stream_dp.config.differences import differences
 from stream_dp.config.plan import Plan
-from stream_dp.config.planner import build_plan
-from stream_dp.config.yaml_data import Data, escape, parse_yaml, write_yaml
-from stream_dp.control.editions import (
-    Posted,
-    SettingsHistory,
-    editions,
-    encode_posted,
-    next_record,
-    plan_holding,
-    plan_of,
-    presented,
-)
+from stream_dp.control.acceptance import SettingsHistory
+from stream_dp.control.editions import Posted, encode_posted, next_record, plan_holding, plan_of
 from stream_dp.control.settings_change import SettingsChange, Situation, former_editions, propose
-from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, StateError
-from stream_dp.exact.rationals import Inexact, parse_exact
-from stream_dp.operations import named, plain
+from stream_dp.errors import AccessError, ConfigError, Fault, StateError
+from stream_dp.operations import plain
+from stream_dp.operations.settings_history import check_started, plannable
 from stream_dp.operations.status import SILENT_MS, Reports, look
 from stream_dp.runtime.clock import wall_clock_ms
-from stream_dp.runtime.construction import construct, plan_settings
+from stream_dp.runtime.construction import construct, explain_unplannable
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.control_topic import SettingsLog, read_accepted, read_history
+from stream_dp.runtime.kafka.control_topic import SettingsLog
 from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.rights import commands, lacking, worker_rights, workers_known
+from stream_dp.runtime.kafka.topic_checks import wrong_sources
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.settled import wrong_sources
-from stream_dp.text_files import read_text
 from stream_dp.windows.durations import moment
 
 LOOK_SECONDS = 1.0
@@ -50,273 +35,6 @@ MOST_LOOKS = 60
 
 Rights = Literal["enough", "not visible"]
 """Rights of the workers to new topics; `not visible`: this account may not see the rights of others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effective:
-    """The plan in effect of an application that a file describes.
-
-    Attributes:
-        counted: with every edition of every view, by which workers count.
-        number: of the settings in effect; 0 where the application was never started, or they may not be read.
-        differs: the settings of the file that are not in effect.
-    """
-
-    counted: Plan
-    number: int = 0
-    differs: tuple[str, ...] = ()
-
-    @property
-    def plan(self) -> Plan:
-        """The plan as operators see it: of every view that was not removed its newest edition."""
-        return presented(self.counted)
-
-
-async def read_effective(plan: Plan, client: Client) -> Effective:
-    """Read the plan in effect: the file's own where the application was never started.
-
-    It is the file's own, too, for an account that may not read the settings, such as a reader's.
-
-    Args:
-        plan: of the file.
-        client: of its broker.
-
-    Raises:
-        ConfigError: the settings in effect cannot be planned here.
-        BrokerError: the cluster does not answer.
-    """
-    try:
-        known = await read_accepted(plan, client)
-    except AccessError:
-        return Effective(plan)
-    return Effective(await asyncio.to_thread(plan_holding, known, plan), _number(known), _differing(known, plan))
-
-
-async def read_differing(plan: Plan, client: Client) -> tuple[int, tuple[str, ...]]:
-    """Return the number of the settings in effect, and the settings of the file that are not.
-
-    Args:
-        plan: of the file.
-        client: of its broker.
-
-    Raises:
-        BrokerError: the cluster does not answer, or refuses.
-    """
-    known = await read_accepted(plan, client)
-    return _number(known), _differing(known, plan)
-
-
-def _number(known: Sequence[Posted]) -> int:
-    return known[-1].number if known else 0
-
-
-def _differing(known: Sequence[Posted], plan: Plan) -> tuple[str, ...]:
-    return tuple(setting.path for setting in differences(known[-1].sections, plan.raw)) if known else ()
-
-
-def changes_made(history: SettingsHistory) -> list[list[Setting]]:
-    """Return the changes that each of the settings made, or would have made, to those in effect before them."""
-    found: list[list[Setting]] = []
-    former: Posted | None = None
-    for posted in history.posted:
-        found.append([] if former is None else differences(former.sections, posted.sections))
-        if history.state(posted.number) != "refused":
-            former = posted
-    return found
-
-
-def history_json(application: str, history: SettingsHistory) -> dict[str, Any]:
-    """Return all settings of an application, and the editions of its views, for machines."""
-    return {
-        "application": application,
-        "settings": [
-            plain(posted)
-            | {
-                "changed": plain(made),
-                "state": history.state(posted.number),
-                "refused_because": history.reason(posted.number),
-            }
-            for posted, made in zip(history.posted, changes_made(history), strict=True)
-        ],
-        "editions": [plain(one) | {"never_holds": one.never_holds} for one in editions(history.accepted)],
-    }
-
-
-async def read_settings(plan: Plan, client: Client) -> SettingsHistory:
-    """Read all settings of an application; at least one was accepted.
-
-    Args:
-        plan: of a file of it.
-        client: of its broker.
-
-    Raises:
-        BrokerError: the application was never started, or the cluster does not answer.
-    """
-    return _started(await read_history(plan, client), plan)
-
-
-def _started(history: SettingsHistory, plan: Plan) -> SettingsHistory:
-    if not history.accepted:
-        raise BrokerError(
-            f"application {plan.id} was never started at {plan.broker.address}. "
-            "Start a worker first: `stream-dp worker FILE`"
-        )
-    return history
-
-
-def plannable(history: SettingsHistory, local: Plan) -> list[Posted]:
-    """Return the accepted settings, followed by the waiting ones that would be accepted.
-
-    Args:
-        history: history of the application's settings.
-        local: the plan of a file of the application.
-    """
-    known = history.accepted
-    for posted in history.waiting:
-        with suppress(ConfigError):
-            plan_settings([*known, posted], local)
-            known = [*known, posted]
-    return known
-
-
-def as_file(file: Path, history: SettingsHistory, number: int) -> str:
-    """Return settings as the text of a file. The sections of each machine are those of a file, with its variables.
-
-    Args:
-        file: of the application.
-        history: of the application.
-        number: of the settings.
-
-    Raises:
-        ConfigError: there are no settings of this number.
-    """
-    if number > len(history.posted):
-        raise ConfigError(f"there are no settings {number}; the newest are {len(history.posted)}", "--show")
-    posted = history.posted[number - 1]
-    own, _ = parse_yaml(read_text(file))
-    data: dict[str, Data] = {key: value for key, value in own.items() if key not in ENTRIES}
-    note = f", {' '.join(posted.note.split())}" if posted.note else ""
-    head = f"# settings {posted.number}, posted {moment(posted.at_ms)}{note}\n"
-    return head + write_yaml({**data, **{name: escape(entries) for name, entries in posted.sections.items()}})
-
-
-def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
-    """Return the plan in effect with some settings of a view changed.
-
-    Args:
-        before: in effect, as the plan of a file.
-        view: its name.
-        assignments: `KEY=VALUE` each: a setting of the view; or `ladders.LADDER.LEVEL` or a setting of any view,
-            `views.VIEW...`. Without a value a setting, level or view is removed.
-
-    Raises:
-        ConfigError: there is no such view, an assignment is wrong, or the outcome is no valid configuration.
-    """
-    return build_plan(assigned(before, view, assignments), before.folder)
-
-
-def assigned(before: Plan, view: str, assignments: Sequence[str]) -> dict[str, Any]:
-    """Return the data of that plan, which need not be valid; arguments as of `tuned`.
-
-    Raises:
-        ConfigError: there is no such view, or an assignment is wrong.
-    """
-    raw: dict[str, Any] = copy.deepcopy(dict(before.raw))
-    named("view", view, raw["views"], "view")
-    for assignment in assignments:
-        key, sign, text = assignment.partition("=")
-        path = key.split(".")
-        if not sign or not all(path):
-            raise ConfigError("write KEY=VALUE, such as k=20 or window.grace=1m", assignment)
-        entry, value = _entry(raw.get("views"), view, assignment), _value(assignment, text)
-        if path[0] == "levels":
-            path = _in_ladder(raw["ladders"], entry.get("ladder"), path, assignment)
-        if path[0] == "ladders":
-            _set_level(raw["ladders"], path, assignment, value)
-            continue
-        is_start = path[0] == "audiences" and len(path) > 1 and not isinstance(entry.get("audiences"), Mapping)
-        _assign(raw if is_start or path[0] == "views" else entry, path, value)
-    return raw
-
-
-def _entry(views: Data, view: str, assignment: str) -> dict[str, Any]:
-    """Return the settings of a view, as the assignments before this one leave them."""
-    entry = named("view", view, views, "view") if isinstance(views, dict) else None
-    if not isinstance(entry, dict):
-        raise ConfigError(f"the assignments before this one leave view {view} no settings", assignment)
-    return entry
-
-
-def _in_ladder(ladders: Mapping[str, Any], name: Data, path: Sequence[str], assignment: str) -> list[str]:
-    """Return the place of a level of a view's ladder among all ladders."""
-    if not isinstance(name, str) or name not in ladders:
-        raise ConfigError("the view has no ladder that is known", assignment)
-    key = _key_of(ladders[name])
-    if len(path) != 3 or path[2] != key or assignment.endswith("="):
-        raise ConfigError(f'write a level and its {key}: "levels.LEVEL.{key}=1/2"', assignment)
-    levels = [level["level"] for level in ladders[name]]
-    if path[1] not in levels:
-        raise ConfigError(f"ladder {name} has no level {path[1]!r}; {unknown(path[1], levels)}", assignment)
-    return ["ladders", name, path[1]]
-
-
-def _set_level(ladders: dict[str, Any], path: Sequence[str], assignment: str, value: Data) -> None:
-    """Set the epsilon or share of a level of a ladder, add a level in the order of these, or remove one."""
-    if len(path) != 3 or path[1] not in ladders or isinstance(value, dict | list):
-        raise ConfigError('write a ladder, a level and its epsilon or share: "ladders.LADDER.LEVEL=1/2"', assignment)
-    levels, name, key = ladders[path[1]], path[2], _key_of(ladders[path[1]])
-    at = next((at for at, level in enumerate(levels) if level["level"] == name), None)
-    if value is None:
-        ladders[path[1]] = [level for level in levels if level["level"] != name]
-    elif at is not None:
-        levels[at][key] = value
-    else:
-        try:
-            size = parse_exact(str(value))
-            coarser = sum(parse_exact(str(level[key])) < size for level in levels)
-        except ValueError as error:
-            raise ConfigError(str(error), assignment) from None
-        levels.insert(coarser, {"level": name, key: value})
-
-
-def _key_of(ladder: Sequence[Mapping[str, Any]]) -> str:
-    """Return the key of what the levels of a ladder state."""
-    return "share" if any("share" in level for level in ladder) else "epsilon"
-
-
-def _value(assignment: str, text: str) -> Data:
-    """Return a value as a file has it. An exact number stays as it is written: nothing here makes a float of it."""
-    try:
-        read, faults = parse_yaml(f"value: {text}")
-    except ConfigError:
-        read, faults = {}, []
-    if faults or read.keys() != {"value"}:
-        raise ConfigError("the value cannot be read as YAML; quote it for the shell", assignment)
-    return _exact(read["value"])
-
-
-def _exact(value: Data) -> Data:
-    match value:
-        case Inexact(text):
-            return text
-        case list():
-            return [_exact(one) for one in value]
-        case dict():
-            return {key: _exact(one) for key, one in value.items()}
-        case _:
-            return value
-
-
-def _assign(into: dict[str, Any], path: Sequence[str], value: Data) -> None:
-    *above, last = path
-    for part in above:
-        if not isinstance(into.get(part), dict):
-            into[part] = {}
-        into = into[part]
-    if value is None:
-        into.pop(last, None)
-    else:
-        into[last] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,15 +126,23 @@ class Draft(Prepared):
         log: the settings that were read.
         new_topics: missing release topics that it needs.
         rights: of the workers to the new topics.
+        takes_back: numbers of accepted settings that cannot be planned here and that no worker has used.
     """
 
     log: SettingsLog
     new_topics: tuple[str, ...]
     rights: Rights
+    takes_back: tuple[int, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing has to be posted."""
+        return not self.proposal.settings and not self.takes_back
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines."""
-        return super().as_json() | {"new_topics": self.new_topics, "rights": self.rights}
+        own = {"new_topics": self.new_topics, "rights": self.rights, "takes_back": self.takes_back}
+        return super().as_json() | own
 
 
 def prepare(basis: Basis, wanted: Callable[[Plan], Plan], now_ms: int, wish: Wish) -> Prepared:
@@ -470,13 +196,17 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
     """
     log = SettingsLog(local, client)
     await log.read()
-    history = _started(log.history, local)
+    history = check_started(log.history, local)
     known = await asyncio.to_thread(plannable, history, local)
     if wish.expect is not None and wish.expect != known[-1].number:
         raise StateError(_unexpected(wish.expect, known))
-    before = plan_of(known[-1], local)
+    try:
+        before = plan_of(known[-1], local)
+        holding = await asyncio.to_thread(plan_holding, known, local)
+    except ConfigError as error:
+        raise explain_unplannable(known[-1].number, history.used, error) from None
     after = wanted(before)
-    holding = await asyncio.to_thread(plan_holding, known, local)
+    taken = {one.number for one in history.accepted} - {one.number for one in known}
     basis = Basis(local, known, history.next_number, before, holding, await look(holding, client))
     found = await asyncio.to_thread(prepare, basis, lambda _: after, wall_clock_ms(), wish)
     await _check_topics(found.becomes, client)
@@ -485,6 +215,7 @@ async def draft(local: Plan, wanted: Callable[[Plan], Plan], client: Client, wis
         log=log,
         new_topics=tuple(await _new_topics(before, after, client)),
         rights=await _check_rights(holding, found.becomes, client) if found.proposal.settings else "enough",
+        takes_back=tuple(sorted(taken)),
     )
 
 
