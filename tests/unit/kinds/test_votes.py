@@ -100,6 +100,11 @@ def test_mutants_of_weights_and_thresholds_are_found_out() -> None:
     assert worst(level, weights, first, SMALL) > 1.2 * float(DELTA), "the threshold of a user with one key"
     unsplit = max(weight - 1 + level.minimum_count(DELTA) for weight in weights)
     assert worst(level, weights, unsplit, SMALL) > 1.2 * float(DELTA), "delta for each key"
+    few = shared(3, MOST)  # users with two and with three keys have one weight
+    (small,) = noise_levels([("only", SMALL)], 3)
+    assert worst(small, few, minimum_parts(small, few, DELTA), SMALL) <= float(DELTA) + 1e-12
+    smallest = max(few[d - 1] - 1 + small.minimum_count(DELTA / d) for d in (1, 2))
+    assert worst(small, few, smallest, SMALL) > 1.2 * float(DELTA), "the smallest number of keys of a weight"
     beyond = (*weights, weights[-1], weights[-1])  # of a user with more keys than may count, all do
     assert worst(level, beyond, least, SMALL) > 1.2 * float(DELTA)
 
