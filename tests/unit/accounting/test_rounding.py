@@ -66,6 +66,10 @@ def test_roots_of_squares_are_exact(n: int) -> None:
     assert root_up(Fraction(n * n, 49)) >= Fraction(n, 7)
 
 
+def test_the_root_of_a_little_more_than_a_square_is_above_its_root() -> None:
+    assert root_up(1 + Fraction(1, 2**2000)) > 1
+
+
 def test_the_root_of_a_negative_number_is_refused() -> None:
     with pytest.raises(ParameterError, match="at least 0"):
         root_up(Fraction(-1))
