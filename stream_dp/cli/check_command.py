@@ -330,8 +330,8 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
         "A changed budget or period is in effect from the next period on. A running period keeps its budget.",
         f"Spending is recorded under the words {ledger.population!r}. Do not change them: other words are another "
         "population, with an unspent budget. Renaming the ledger or its views changes nothing.",
-        f"Over a period, any outcome is at most {ledger.odds} (e^{_short(budget.epsilon)}) times as likely with one user "
-        f"as without{plus}.{weak}",
+        f"Over a period, any outcome is at most {ledger.odds} (e^{_short(budget.epsilon)}) times as likely with one "
+        f"user as without{plus}.{weak}",
         *map(_part, ledger.parts),
         f"Planned releases, with what is unlocked later, use {price(ledger.asked)}: {verdict}.",
     ]

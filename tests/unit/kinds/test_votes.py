@@ -194,7 +194,8 @@ def test_a_small_epsilon_has_a_coarse_vote_and_takes_no_more_items_than_it_has_p
     with pytest.raises(ConfigError, match="a vote has 20 parts, too few for 21 items"):
         keys_plan(small, tiny, ("items_per_user: 1", "items_per_user: 21"))
     with pytest.raises(ConfigError, match="delta: is too large beside epsilon 1/50"):
-        keys_plan(small, ('delta: "1/100"', 'delta: "1/5"'))
+        keys_plan(small, ('delta: "1/100"', 'delta: "1/40"'))
+    assert keys_plan(small, ('delta: "1/100"', 'delta: "1/60"')).delta < Fraction(1, 50), "what hiding a key costs"
 
 
 @pytest.mark.parametrize("noise", ["", "    noise: discrete-gaussian\n"])
