@@ -96,6 +96,9 @@ def largest(within: Callable[[Fraction], bool]) -> Fraction:
     Returns:
         A positive m 2^e with 2^63 <= m < 2^64.
 
+    Raises:
+        ParameterError: the bound is kept or broken by every number between 2^-4096 and 2^4096 that was tried.
+
     Time: about 64 calls of `within`, and twice the logarithm of the result's exponent.
     """
     found, unit = 1 << SIGNIFICANT_BITS - 1, _exponent(within) - SIGNIFICANT_BITS + 1
@@ -105,21 +108,37 @@ def largest(within: Callable[[Fraction], bool]) -> Fraction:
     return _dyadic(found, unit)
 
 
+_LARGEST_EXPONENT = 1 << 12
+"""No budget is so large or so small. Without an end, a bound that nothing keeps would fill the memory: the numbers that
+are tried double in length."""
+
+
 def _exponent(within: Callable[[Fraction], bool]) -> int:
     """The largest e with `within` true of 2^e: in steps that double, then by halves."""
-    step = 1
     if within(Fraction(1)):
-        while within(_dyadic(1, step)):
-            step *= 2
+        step = _first_step(lambda step: not within(_dyadic(1, step)))
         low, high = step // 2, step
     else:
-        while not within(_dyadic(1, -step)):
-            step *= 2
+        step = _first_step(lambda step: within(_dyadic(1, -step)))
         low, high = -step, -(step // 2)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if within(_dyadic(1, middle)) else (low, middle)
     return low
+
+
+def _first_step(is_far_enough: Callable[[int], bool]) -> int:
+    """The first of 1, 2, 4, ... that is far enough.
+
+    Raises:
+        ParameterError: none is, up to `_LARGEST_EXPONENT`.
+    """
+    step = 1
+    while not is_far_enough(step):
+        step *= 2
+        if step > _LARGEST_EXPONENT:
+            raise ParameterError(f"no number between 2^-{_LARGEST_EXPONENT} and 2^{_LARGEST_EXPONENT} is a limit")
+    return step
 
 
 def _dyadic(mantissa: int, exponent: int) -> Fraction:

@@ -323,14 +323,15 @@ def _ledger(ledger: LedgerDescription) -> RenderableType:
     budget = ledger.budget
     verdict = "the budget lasts the whole period" if ledger.affords_schedule else f"the budget lasts {ledger.lasts}"
     weak = " This is a weak promise; a lower epsilon is a stronger one." if budget.epsilon.value > WEAK_EPSILON else ""
+    plus = ", plus delta" if budget.delta.value else ""
     lines = [
         f"Each of {ledger.population} is guaranteed a total of {price_words(budget)} per {ledger.period}, over all "
         "views and audiences. Releases beyond that are refused.",
         "A changed budget or period is in effect from the next period on. A running period keeps its budget.",
         f"Spending is recorded under the words {ledger.population!r}. Do not change them: other words are another "
         "population, with an unspent budget. Renaming the ledger or its views changes nothing.",
-        f"Over a period the odds that one user took part change by a factor of at most {ledger.odds}, e^"
-        f"{_short(budget.epsilon)} (except for delta).{weak}",
+        f"Over a period, any outcome is at most {ledger.odds} (e^{_short(budget.epsilon)}) times as likely with one "
+        f"user as without{plus}.{weak}",
         *map(_part, ledger.parts),
         f"Planned releases, with what is unlocked later, use {price(ledger.asked)}: {verdict}.",
     ]

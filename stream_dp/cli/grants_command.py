@@ -49,11 +49,11 @@ def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
     """Let an AUDIENCE of the application that FILE describes see a LEVEL.
 
     A finer level: every retained window is published again, sharper. The ledger pays the difference to the finest
-    release that any audience has of the window. A coarser level is for windows to come; retained windows stay as they
-    are and become no finer, except where `unlock` or `sharpen` of the settings says so and the level is not below the
-    one that the audience starts with. Level none: nothing more is published for the audience, until a newer grant. What
-    was published stays in its topic. Of several grants for a window the newest decides; without one, the configuration
-    does.
+    release that any audience has of the window; in a pool it pays for a step to the level. A coarser level is for
+    windows to come; retained windows stay as they are and become no finer, except where `unlock` or `sharpen` of the
+    settings says so and the level is not below the one that the audience starts with. Level none: nothing more is
+    published for the audience, until a newer grant. What was published stays in its topic. Of several grants for a
+    window the newest decides; without one, the configuration does.
 
     \b
     stream-dp grant app.yaml partner --level detailed

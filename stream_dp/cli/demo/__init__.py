@@ -66,7 +66,7 @@ def demo(*, keep_running: bool, open_page: bool, pace: float, as_json: bool) -> 
     Windows that are eight weeks old are unlocked for the public at a level that another audience has: that costs
     nothing. In the middle of the year a setting changes while the worker runs, as with `stream-dp tune`: the choice of
     the carriers gets more budget from a window on, and the list gets longer. Then come three grants: a level that
-    another audience has costs nothing; a level that no audience has costs exactly the difference; a level that the
+    another audience has costs nothing; a level that no audience has costs the difference; a level that the
     budget does not pay for is refused.
 
     Runs on the Kafka of STREAM_DP_BROKER, else on a local one, else (without Java or Maven) on a log inside this

@@ -201,7 +201,7 @@ export function loss(one, save) {
   const says = `Your releases of ${span(period)}: ${part < 1 ? '' : 'at most '}${yours}. All readers together: at most ${epsilon(ledger.budget)}.`;
   return card('What this reveals about one of them', h('div', {class: 'meter', role: 'img', 'aria-label': says}, h('i', {css: {width: `${part * 100}%`}})), h('p', {}, says),
     h('p', {}, `This window alone: ${epsilon(privacy.window, pool)}. With or without the data of one of them, whatever you see in this window would be at most ${factor(privacy.window, pool)} times as likely`,
-      delta > 0 && `, but for a chance of ${delta.toPrecision(3)}`, '. The smaller ε, the less is revealed.'),
+      delta > 0 && `, plus a probability of ${delta.toPrecision(3)}`, '. The smaller ε, the less is revealed.'),
     muted(`Protected: ${ledger.population}. Level ${level.name}.`),
     h('div', {class: 'opts'}, button('Download CSV', () => save('text/csv', 'csv'), {id: 'csv'}), button('Download JSON', () => save('application/json', 'json'), {id: 'json'})));
 }

@@ -143,6 +143,7 @@ class _KeysOfReleases:
             self._entries[key, record.revision] = _ReadRelease(window, record.revision, part, parts, record.listed())
         windows = sorted({entry.window for entry in self._entries.values()})
         newest, whole = set(windows[-self.keep - _SPARE :]), self._whole()
+        # `keys` shows the newest whole revision only: leaving out older ones here saves memory and changes no list.
         self._entries = {
             at: entry
             for at, entry in self._entries.items()

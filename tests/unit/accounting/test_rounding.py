@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.topk.composition import tanh_half_up
-from stream_dp.accounting.rounding import down, exp_down, exp_up, log_down, log_up, root_up, up
+from stream_dp.accounting.rounding import down, exp_down, exp_up, largest, log_down, log_up, root_up, up
 from stream_dp.errors import ParameterError
 
 TIGHT = Fraction(1, 2**250)
@@ -66,6 +66,18 @@ def test_roots_of_squares_are_exact(n: int) -> None:
     assert root_up(Fraction(n * n, 49)) >= Fraction(n, 7)
 
 
+def test_the_root_of_a_little_more_than_a_square_is_above_its_root() -> None:
+    assert root_up(1 + Fraction(1, 2**2000)) > 1
+
+
 def test_the_root_of_a_negative_number_is_refused() -> None:
     with pytest.raises(ParameterError, match="at least 0"):
         root_up(Fraction(-1))
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_bound_without_a_limit_is_an_error(always: bool) -> None:
+    with pytest.raises(ParameterError, match="is a limit"):
+        largest(lambda _: always)
+    assert largest(lambda q: q <= Fraction(1, 3**2000)) <= Fraction(1, 3**2000)
+    assert largest(lambda q: q <= 3**2000) <= 3**2000

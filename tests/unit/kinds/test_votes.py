@@ -100,6 +100,11 @@ def test_mutants_of_weights_and_thresholds_are_found_out() -> None:
     assert worst(level, weights, first, SMALL) > 1.2 * float(DELTA), "the threshold of a user with one key"
     unsplit = max(weight - 1 + level.minimum_count(DELTA) for weight in weights)
     assert worst(level, weights, unsplit, SMALL) > 1.2 * float(DELTA), "delta for each key"
+    few = shared(3, MOST)  # users with two and with three keys have one weight
+    (small,) = noise_levels([("only", SMALL)], 3)
+    assert worst(small, few, minimum_parts(small, few, DELTA), SMALL) <= float(DELTA) + 1e-12
+    smallest = max(few[d - 1] - 1 + small.minimum_count(DELTA / d) for d in (1, 2))
+    assert worst(small, few, smallest, SMALL) > 1.2 * float(DELTA), "the smallest number of keys of a weight"
     beyond = (*weights, weights[-1], weights[-1])  # of a user with more keys than may count, all do
     assert worst(level, beyond, least, SMALL) > 1.2 * float(DELTA)
 
@@ -189,7 +194,8 @@ def test_a_small_epsilon_has_a_coarse_vote_and_takes_no_more_items_than_it_has_p
     with pytest.raises(ConfigError, match="a vote has 20 parts, too few for 21 items"):
         keys_plan(small, tiny, ("items_per_user: 1", "items_per_user: 21"))
     with pytest.raises(ConfigError, match="delta: is too large beside epsilon 1/50"):
-        keys_plan(small, ('delta: "1/100"', 'delta: "1/5"'))
+        keys_plan(small, ('delta: "1/100"', 'delta: "1/40"'))
+    assert keys_plan(small, ('delta: "1/100"', 'delta: "1/60"')).delta < Fraction(1, 50), "what hiding a key costs"
 
 
 @pytest.mark.parametrize("noise", ["", "    noise: discrete-gaussian\n"])

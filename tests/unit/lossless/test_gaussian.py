@@ -87,6 +87,14 @@ def test_a_draw_is_a_magnitude_and_a_fair_sign() -> None:
     assert bulk_gaussian(F(7, 2), 100, KeyedBits(b"sign", b"1")).tolist() == noise[:100].tolist()
 
 
+def test_a_sign_has_bits_of_its_own() -> None:
+    """Large noise comes from numbers that begin with 16 zeros. Of a million it is beyond 4 deviations 60 times."""
+    noise = bulk_gaussian(F(10_000), 1 << 20, KeyedBits(b"sign", b"2"))
+    large = noise[abs(noise) > 430]
+    assert len(large) > 10
+    assert 0.2 < (large > 0).mean() < 0.8
+
+
 @pytest.mark.parametrize("variance", [F(0), F(-1), F(LARGEST_VARIANCE) + 1])
 def test_a_variance_out_of_range_is_refused(variance: Fraction) -> None:
     with pytest.raises(ParameterError, match="must be above 0 and at most"):

@@ -150,6 +150,16 @@ def test_a_top_k_makes_the_draws_that_are_left_at_the_coarsest_level() -> None:
     desk.auditor.settled()
 
 
+def test_a_top_k_makes_one_draw_where_no_more_is_left() -> None:
+    """A window at middle costs 2 + 3 * 1.01; then 2.5 is left: coarse for 1, and one draw of three."""
+    desk = Desk(plan(ONLY_TOPS, THREE_KEYS, FALLS, ('epsilon: "40"', 'epsilon: "7.53"')))
+    for start in range(0, 3000, 1000):
+        desk.give("tops", start, APART)
+    assert tops(desk) == [(3, None, True), (1, 1, True), "refused"]
+    assert desk.ledger(view="tops").spent.epsilon == Fraction("7.04")
+    desk.auditor.settled()
+
+
 def test_a_list_that_ends_before_that_pays_for_bottom_and_no_more() -> None:
     desk = Desk(plan(ONLY_TOPS, THREE_KEYS, FALLS, ('epsilon: "40"', 'epsilon: "8.53"')))
     desk.give("tops", 0, APART)

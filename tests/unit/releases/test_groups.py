@@ -29,14 +29,13 @@ STARTS = (0, 1000, 2000, 3000)
 GROUP = plan()
 SCARCE = plan(('epsilon: "40"', 'epsilon: "159/10"'))
 """The period pays for two windows of each view."""
-FALLING = plan(
-    ('epsilon: "40"', 'epsilon: "159/10"'),
-    ("    retention: 1h\n    buckets: 2", "    retention: 1h\n    when_short: coarser\n    buckets: 2"),
-)
+FALLS_BACK = ("    ladder: three\n", "    ladder: three\n    when_short: coarser\n")
+FALLING = plan(('epsilon: "40"', 'epsilon: "159/10"'), FALLS_BACK)
 PLANS = {
     "paid": GROUP,
     "scarce": SCARCE,
     "falls back": FALLING,
+    "waits for what others return": plan(('epsilon: "40"', 'epsilon: "47/2"'), FALLS_BACK),
     "two windows a user": plan(("    delta: ", "    windows_per_user: 2\n    delta: ")),
 }
 
@@ -140,6 +139,22 @@ def test_a_group_that_is_cut_anywhere_ends_as_an_uncut_one(planned: Plan, first:
         assert desk.machine.rows == whole.machine.rows, cut
         assert released(desk) == released(whole), cut
         assert desk.machine.unerased(BUCKET) == []
+
+
+def test_reservations_of_windows_that_have_to_wait_are_dropped() -> None:
+    """Not stored again with the next group: a restart would count them beside those that are made anew."""
+    desk = together(GROUP)
+    engine = desk.made(ReleaseEngine)
+    desk.machine.carry_out(engine.load(desk.machine, now_ms=0))
+    values = [one.value for at in STARTS for view in ("pages", "tops") for one in counts_of(desk, view, at)]
+    desk.machine.carry_out(engine.buckets(values))
+    turns = iter([True, True])
+    desk.machine.carry_out(engine._releasing.release(engine._group(), lambda _: next(turns, False)))
+    assert not desk.ledger().reserved
+    while engine.waits:
+        desk.machine.carry_out(engine.due())
+        assert not desk.ledger().reserved
+    assert desk.ledger() == give(together(GROUP)).ledger()
 
 
 def test_large_windows_are_released_alone_and_large_results_are_stored_in_several_commits(

@@ -68,6 +68,10 @@ def put(log: MemoryLog, records: Iterable[AnyRecord]) -> None:
         log.append(TOPIC, record.window.start_ms // 1000 % 2, b"%d" % record.window.start_ms + refused, encode(record))
 
 
+def keys_shown(records: Iterable[AnyRecord]) -> set[str]:
+    return {entry.item for record in records if isinstance(record, Release) for entry in record.items}
+
+
 async def listed(log: MemoryLog, plan: Plan | None = None) -> KeyList:
     lists, faults = await read_lists(plan or listing(), MemoryClient(log))
     assert faults == []
@@ -86,15 +90,15 @@ async def test_the_list_has_the_keys_of_the_newest_windows() -> None:
 
 
 async def test_of_a_window_the_sharpest_release_counts_and_refusals_are_no_windows() -> None:
-    desk = desk_with({"home": 900, "rare": 7}, CART)
+    desk = desk_with({"home": 900, "rare": 5}, CART)
     desk.grant(1, "public", "fine")
     records = desk.records("pages", "public")
+    coarser = [record for record in records if record.revision == 1]
     sharper = [record for record in records if record.revision == 2]
-    assert len(sharper) == 2
-    shown = {entry.item for record in sharper if isinstance(record, Release) for entry in record.items}
-    assert shown == {"home", "rare", "cart"}, "rare is seen at the fine level only"
-    assert await listed(log_of(records)) == KeyList.of(shown)
-    assert await listed(log_of([*sharper, *records[:2]])) == KeyList.of(shown), "an old revision that comes again"
+    assert keys_shown(coarser) == {"home", "cart"}
+    assert keys_shown(sharper) == {"home", "rare", "cart"}, "rare is seen at the fine level only"
+    assert await listed(log_of(records)) == KeyList.of(keys_shown(sharper))
+    assert await listed(log_of([*sharper, *coarser])) == KeyList.of(keys_shown(sharper)), "an old one that comes again"
     poor = Desk(listing(('epsilon: "40"', 'epsilon: "9"')))
     for at, counts in enumerate((HOME, CART, HELP)):
         poor.give("pages", 1000 * at, counts)
@@ -114,6 +118,25 @@ async def test_parts_of_a_release_count_once_they_are_all_there() -> None:
         assert (await listed(log)).size == 0
         log.append(TOPIC, 0, key, part)
     assert (await listed(log)).size == 400
+
+
+async def test_a_revision_feeds_a_list_once_it_is_whole() -> None:
+    """Until all parts of a newer revision are there, the list follows from the older one, and from nothing else."""
+    desk = desk_with({"home": 900, "rare": 5, **{f"page {at}": 900 for at in range(399)}})
+    desk.grant(1, "public", "fine")
+    coarser, sharper = desk.records("pages", "public")
+    *rest, last = encode_parts(sharper, 6000)
+    assert rest
+    old, new = KeyList.of(keys_shown([coarser])), KeyList.of(keys_shown([sharper]))
+    assert (old.size, new.size) == (400, 401)
+    log = MemoryLog()
+    log.create(TOPIC, 1)
+    for key, part in [*encode_parts(coarser, 6000), last]:
+        log.append(TOPIC, 0, key, part)
+    assert await listed(log) == old
+    for key, part in [*rest, *encode_parts(coarser, 6000)]:
+        log.append(TOPIC, 0, key, part)
+    assert await listed(log) == new
 
 
 async def test_what_is_taken_back_leaves_the_list_whenever_a_worker_began_to_read() -> None:
