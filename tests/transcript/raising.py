@@ -133,15 +133,19 @@ class Raising:
         steps.add(step)
         level = self.releasing.level(sharpen.audience, unit)
         cost = self.releasing.step_cost(unit, level) if level > unit.had.get(sharpen.audience, NOTHING) else Cost.ZERO
-        if cost != Cost.ZERO and not self._leaves_enough(unit, cost, sharpen, period):
+        if cost != Cost.ZERO and not self._leaves_enough(unit, level, sharpen, period):
             if is_new:
                 steps.remove(step)
             return None
         return self.releasing.raise_level(unit, sharpen.audience, place, pays=True) == "released"
 
-    def _leaves_enough(self, unit: Unit, cost: Cost, sharpen: SharpenPlan, period: Period) -> bool:
-        """Whether a cost fits besides the reserve, the windows and the unlocks still to come."""
+    def _leaves_enough(self, unit: Unit, level: int, sharpen: SharpenPlan, period: Period) -> bool:
+        """Whether a level fits besides the reserve, and the windows and unlocks that are to come after it."""
+        cost = self.releasing.step_cost(unit, level)
+        former = unit.bill.finest
+        unit.bill.finest = max(former, level)
         kept = period.budget * sharpen.reserve + self._to_come(period) + self._unlocks_to_come(period)
+        unit.bill.finest = former
         return period.leaves(unit.bill.item, cost, kept)
 
     def _to_come(self, period: Period) -> Cost:

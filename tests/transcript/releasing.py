@@ -245,9 +245,9 @@ class Releasing:
         return next((one for one in ledgers if one.population == plan.ledger.population), plan.ledger)
 
     def views(self, plan: ViewPlan) -> Collection[ViewPlan]:
-        """Return the views that share the ledger of a view, by the settings in effect."""
-        population = plan.ledger.population
-        return [view for view in self.state.plan.views.values() if view.ledger.population == population]
+        """Return the views that share the ledger of a view, by the settings in effect, by name."""
+        views = sorted(self.state.plan.views.values(), key=lambda view: view.view)
+        return [view for view in views if view.ledger.population == plan.ledger.population]
 
 
 def _index(plan: ViewPlan, name: str) -> int:

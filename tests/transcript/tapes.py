@@ -7,6 +7,8 @@ from typing import Any
 
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
+from tests.transcript.predictions import Prediction, Record
+from tests.transcript.simulator import simulate
 from tests.transcript.transcript import (
     Control,
     Gap,
@@ -129,6 +131,7 @@ def tape(
         sources: all sources.
         ledgers: by population, the ledger's own partition.
     """
+    control = sorted(control, key=lambda one: one[0])
     by_partition = ticks if isinstance(ticks, Mapping) else {0: ticks, 1: ticks}
     partitions: dict[int, tuple[PartitionEvent, ...]] = {}
     for number, seconds in by_partition.items():
@@ -148,3 +151,35 @@ def tape(
         for topic, versions in (lists or {}).items()
     }
     return Transcript(tuple(record for _, record in control), partitions, populations, stored)
+
+
+def predict(transcript: Transcript, population: str = PEOPLE) -> Prediction:
+    """Return what a ledger decides."""
+    return simulate(transcript)[population]
+
+
+def lines(prediction: Prediction, *, kind: str | None = None, view: str | None = None) -> list[str]:
+    """Return records in short: second and stage, what it is, topic, window, and what is particular.
+
+    Records about views are left out unless they are asked for.
+
+    Args:
+        prediction: of a ledger.
+        kind: only these.
+        view: only those of this view.
+    """
+    found = [one for one in prediction.records if one.kind == kind or (kind is None and one.start_ms is not None)]
+    return [_line(record) for record in found if view in (None, record.view)]
+
+
+def _line(record: Record) -> str:
+    words = [f"{record.place.tick_ms // SECOND}.{record.place.stage}", record.kind, "/".join(record.topic)]
+    if record.start_ms is not None:
+        words.append(str(record.start_ms // SECOND))
+    if record.level is not None:
+        words.append(f"{record.level} r{record.revision}")
+    if record.reason is not None:
+        words.append(record.reason)
+    if record.voided_ms is not None:
+        words.append("void")
+    return " ".join(words)
