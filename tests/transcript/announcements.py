@@ -69,7 +69,7 @@ class Announcements:
 
     def _take_back_superseded(self, state: State, outbox: Outbox, place: Place) -> None:
         """Take back the records about editions that never begin."""
-        for view, editions in sorted(state.editions.items()):
+        for _view, editions in sorted(state.editions.items()):
             for edition in editions:
                 if edition.until_ms is not None and edition.until_ms <= edition.first_ms:
                     self.take_back(edition, state, outbox, place)

@@ -223,7 +223,8 @@ class SourceClock:
             return Closing(given_up_ms, is_lost=True, is_interrupted=False)
         if closed is None:
             return None
-        is_lost = self._began_late(start_ms, tick_ms, since) or self._is_in_gap(start_ms, closed.tick_ms, tick_ms)
+        is_lost = self._began_late(start_ms, tick_ms, since)
+        is_lost = is_lost or self._is_in_gap(start_ms, closed.tick_ms, tick_ms, since)
         return Closing(closed.tick_ms, is_lost, closed.is_interrupted)
 
     def _close_by_clock(self, end_ms: int, tick_ms: int) -> Closing | None:
@@ -257,12 +258,15 @@ class SourceClock:
         clock_ms = tick_ms if shown_ms is None else shown_ms
         return start_ms <= clock_ms + self.window.max_ahead_ms
 
-    def _is_in_gap(self, start_ms: int, closed_ms: int, tick_ms: int) -> bool:
-        """Whether a record that may be missing could have belonged to the window."""
+    def _is_in_gap(self, start_ms: int, closed_ms: int, tick_ms: int, since: Since) -> bool:
+        """Whether a record that may be missing could have belonged to the window.
+
+        Records of a new source that came before its settings are judged by the tick that brings these.
+        """
         for before_ms, after_ms in self.gaps:
             was_open = before_ms is None or closed_ms > before_ms
-            was_counted = after_ms > tick_ms or before_ms is None
-            if was_open and was_counted and start_ms <= after_ms + self.window.max_ahead_ms:
+            was_counted = after_ms > tick_ms or since.is_from_start_of_log
+            if was_open and was_counted and start_ms <= max(after_ms, tick_ms) + self.window.max_ahead_ms:
                 return True
         return False
 

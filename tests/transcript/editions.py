@@ -86,9 +86,10 @@ class History:
 
     def since(self, edition: Edition, start_ms: int, state: State) -> Since:
         """Return since when a window is counted by the definition of its edition without a break."""
-        at = self.states.index(state)
         earliest = state
-        for former in reversed(self.states[:at]):
+        for former in reversed(self.states):
+            if former.offset >= state.offset:
+                continue
             owner = former.edition_of(edition.view, start_ms)
             if owner is None or owner.definition != edition.definition:
                 break

@@ -86,11 +86,10 @@ class Ledger:
         """Process every event of a tick, unless the ledger waits for something earlier."""
         if self.stopped_ms is not None:
             return
-        if not self._is_heard(tick_ms):
-            self.stopped_ms = tick_ms
-            return
         try:
             self._read_control(tick_ms, control_end)
+            if not self._is_heard(tick_ms):
+                raise OpenEndError
             if self.releasing is not None:
                 self._decide_windows(tick_ms)
                 self._raising.unlock(tick_ms, Place(tick_ms, UNLOCKS))

@@ -172,7 +172,9 @@ class Releasing:
         is_above = level > allowed if record.kind == "release" else allowed == NOTHING
         if record.kind == "tombstone" or not is_above:
             return
-        if self.outbox.void(at, tick_ms, self.state.plan.slots) and record.kind == "release":
+        if not self.outbox.void(at, tick_ms, self.state.plan.slots) or output.is_expired:
+            return
+        if record.kind == "release":
             output.had[audience] = self._level_left(output, audience)
             for unit in output.units:
                 others = self.windows.outputs_with(unit)

@@ -64,7 +64,8 @@ Windows and budgets:
 11. A window that nobody may see has no record, and counts as decided for expiry.
 12. A new period that overlaps others begins with everything they were charged. A window is charged to every begun
     period that overlaps it.
-13. What is kept for each view is shared out over the views by name. When a `topk` is short of budget the simulator refuses it: how many keys the rest would draw is not in the plan.
+13. What is kept for each view is shared out over the views by name. When a `topk` is short of budget the simulator
+    refuses it: how many keys the rest would draw is not in the plan.
 
 Levels:
 
@@ -75,8 +76,7 @@ Levels:
 18. Windows of a retired key are passed over by grants, unlocks and leftovers, without a refusal.
 19. Each unlock is an event of its own, also when two for one window are due at one tick.
 20. Leftovers begin with the first of their times after the settings that bring them. The run at a time leaves out
-    periods that ended before the time before it.
-    Unlocks to come are priced as after the step that is asked for.
+    periods that ended before the time before it. Unlocks to come are priced as after the step that is asked for.
 21. A voided record keeps its number and revision. The audience does not have the level, so a later event can
     release it again.
 22. A refusal is voided like a release when its audience may see nothing of the window any more.

@@ -36,7 +36,7 @@ def shop(
     ledger: Mapping[str, Any] | None = None,
     audiences: Mapping[str, Any] | None = None,
     release: Mapping[str, str] | None = None,
-    **sections: Any,  # noqa: ANN401 - sections of a configuration
+    **sections: Any,
 ) -> Plan:
     """Return the plan of an application.
 
@@ -72,7 +72,7 @@ def _ledger(population: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _view(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A catalogue over two keys; `window` is merged key by key, all else replaces."""
+    """A catalogue over two keys; `window` is merged key by key, None removes, all else replaces."""
     view: dict[str, Any] = {
         "kind": "catalogue",
         "source": SOURCE,
@@ -86,7 +86,7 @@ def _view(changes: Mapping[str, Any]) -> dict[str, Any]:
     window = {"size": "10s", "start": "1970-01-01T00:00:00Z", "grace": "2s"}
     window.update(changes.get("window", {}))
     view["window"] = window
-    return view
+    return {key: value for key, value in view.items() if value is not None}
 
 
 def accepted(number: int, plan: Plan, starts: Mapping[str, int], at: int = 0, **ends: int) -> list[tuple[int, Control]]:

@@ -14,7 +14,7 @@ from tests.transcript.transcript import PartitionEvent, Tick, Watermark
 ONE_READER = {"public": "coarse"}
 
 
-def window(**changes: Any) -> WindowPlan:  # noqa: ANN401 - settings of a window
+def window(**changes: Any) -> WindowPlan:
     return shop(view={"window": changes}).views["pages"].window
 
 
