@@ -113,10 +113,9 @@ class Account:
     def charge(self, item: Item, cost: Cost, ledger: LedgerPlan, views: Iterable[ViewPlan]) -> Period:
         """Charge a cost, and begin the period with it; return the period of the settings in effect."""
         periods = self.periods(item, ledger, views)
-        if cost != Cost.ZERO:
-            self._begun[periods[0].interval] = periods[0]
-            for period in periods:
-                period.charges[item] = period.charges.get(item, Cost.ZERO) + cost
+        self._begun[periods[0].interval] = periods[0]
+        for period in periods:
+            period.charges[item] = period.charges.get(item, Cost.ZERO) + cost
         return periods[0]
 
     def _charged_in(self, bounds: Interval) -> dict[Item, Cost]:

@@ -1,6 +1,6 @@
 """Clocks of the simulator: rising ticks, when control records take effect, when windows close, which are lost.
 
-Specs/transcript 2 (ticks, control), 3 (`closed(w)`), 6 (lost windows), 8 (declared losses) and 9 (catch-up).
+Sections 2 (ticks, control), 3 (`closed(w)`), 6 (lost windows), 8 (declared losses) and 9 (catch-up).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When windows expire (specs/transcript 3, stage 5)."""
+"""When windows expire (section 3, stage 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sequence of one ledger: its events by tick and stage (specs/transcript 3)."""
+"""The sequence of one ledger: its events by tick and stage (section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which list a window uses (specs/transcript 2)."""
+"""Which list a window uses (section 2)."""
 
 from __future__ import annotations
 

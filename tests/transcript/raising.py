@@ -1,4 +1,4 @@
-"""Events that raise levels: grants, unlocks and leftovers (specs/transcript 3, stages 1, 3 and 4)."""
+"""Events that raise levels: grants, unlocks and leftovers (section 3, stages 1, 3 and 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides one window, one step of a level, and what became free by them (specs/transcript 3)."""
+"""Decides one window, one step of a level, and what became free by them (section 3)."""
 
 from __future__ import annotations
 

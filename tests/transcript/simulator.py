@@ -1,8 +1,9 @@
-"""Predicts the public decisions of an application from its transcript alone (specs/transcript, 1 to 4, 6 and 9).
+"""Predicts the public decisions of an application from its transcript alone (sections 1 to 4, 6, 8 and 9).
 
-Written from the document and from the pages for operators, not from the product: of that it uses the parsed plan
-(`stream_dp.config`, with the shapes of windows, costs and shares that a plan consists of) and nothing else. It is
-slow and simple on purpose.
+Sections are those of the design "The public transcript: what decides everything that is public". The simulator is
+written from it and from the pages for operators, not from the product: it uses the parsed plan (`stream_dp.config`,
+with the shapes of windows, costs and shares that a plan consists of) and nothing else. It is slow and simple on
+purpose.
 
 Where to read what:
 
@@ -20,6 +21,7 @@ Where to read what:
 | `levels` | who may see which level |
 | `lists` | the list of a window |
 | `windows` | windows, panes and running totals |
+| `tapes`, `stories` | transcripts for tests, by hand and at random |
 
 What a recording of a real run must hold
 ----------------------------------------

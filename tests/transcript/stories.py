@@ -253,7 +253,7 @@ class _Author:
         silence = self._silence()
         leaderless = self._silence()
         flapping = range(20, 100) if self._chance(1, 10) else range(0)
-        watermark = {name: 0 for name in SOURCES}
+        watermark = dict.fromkeys(SOURCES, 0)
         for second in range(SECONDS):
             is_flapping = second in flapping and second % 7
             if second in silence or is_flapping or self._chance(1, 30):
@@ -281,7 +281,7 @@ class _Author:
     def _chance(self, part: int, whole: int) -> bool:
         return self._random.randrange(whole) < part
 
-    def _one(self, *choices: Any) -> Any:  # noqa: ANN401 - whatever there is to choose from
+    def _one(self, *choices: Any) -> Any:
         return self._random.choice(choices)
 
 

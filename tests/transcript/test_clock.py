@@ -1,4 +1,4 @@
-"""The clocks of the simulator: catch-up after a silence, watermarks and idle partitions (specs/transcript 3, 6, 9)."""
+"""The clocks of the simulator: catch-up after a silence, watermarks and idle partitions (sections 3, 6, 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator against examples that were worked out by hand from specs/transcript, paragraph by paragraph."""
+"""The simulator against examples that were worked out by hand, paragraph by paragraph."""
 
 from __future__ import annotations
 
@@ -194,17 +194,17 @@ def test_views_that_end_together_are_charged_by_name() -> None:
 
 
 def test_windows_of_one_tick_are_ordered_by_end_then_start() -> None:
-    views = {"b": {}, "a": {"window": {"size": "20s"}}, "c": {"window": {"size": "5s"}}}
+    views = {"a": {}, "b": {"window": {"size": "20s"}}, "c": {"window": {"size": "5s"}}}
     plan = shop(views=views, audiences=ONE_READER)
     found = predict(tape(first_settings(plan), ticks=[0, *range(22, 60)]))
     at_once = [line for line in lines(found) if line.startswith("22.2")]
     assert [line.split()[2:4] for line in at_once] == [
         ["c/public", "0"],
-        ["b/public", "0"],
+        ["a/public", "0"],
         ["c/public", "5"],
         ["c/public", "10"],
-        ["a/public", "0"],
-        ["b/public", "10"],
+        ["b/public", "0"],
+        ["a/public", "10"],
         ["c/public", "15"],
     ]
 
@@ -239,6 +239,13 @@ def test_closing_is_the_latest_over_source_partitions(times: tuple[int, int, int
     release = next(one for one in found.records if one.kind == "release")
     assert release.place.tick_ms == (40 + times[0]) * SECOND
     assert release.slot_ms == 68 * SECOND
+
+
+def test_offset_of_zero_moves_slots_only() -> None:
+    plans = [shop(audiences=ONE_READER, release={"offset": offset}) for offset in ("0s", "2s")]
+    bare, usual = (predict(tape(first_settings(plan), ticks=range(23))).records for plan in plans)
+    assert [one.slot_ms + 2 * SECOND for one in bare] == [one.slot_ms for one in usual]
+    assert [replace(one, slot_ms=0) for one in bare] == [replace(one, slot_ms=0) for one in usual]
 
 
 # Section 3: grants
@@ -313,12 +320,13 @@ def test_what_became_free_follows_directly() -> None:
     ]
 
 
-def test_audience_that_came_later_gets_what_is_free() -> None:
-    added = shop(audiences={"public": "coarse", "guest": "coarse"})
-    control = first_settings(shop(audiences=ONE_READER)) + accepted(2, added, {}, at=13)
-    assert lines(predict(tape(control, ticks=range(14)))) == [
-        "12.2 release pages/public 0 coarse r1",
-        "13.1 release pages/guest 0 coarse r1",
+def test_audiences_that_came_later_get_what_is_free() -> None:
+    """By audience, then by window, whatever their order in the file."""
+    guests = ["zoe", "max", "eva", "ben"]
+    added = shop(audiences={"public": "coarse", **dict.fromkeys(guests, "coarse")})
+    control = first_settings(shop(audiences=ONE_READER)) + accepted(2, added, {}, at=23)
+    assert lines(predict(tape(control, ticks=range(24))))[2:] == [
+        f"23.1 release pages/{name} {start} coarse r1" for name in sorted(guests) for start in (0, 10)
     ]
 
 
@@ -368,6 +376,21 @@ def test_unlock_comes_at_the_first_tick_at_its_time() -> None:
     found = predict(tape(first_settings(shop(audiences=UNLOCKING)), ticks=range(18)))
     assert lines(found) == ["12.2 release pages/public 0 coarse r1", "16.3 release pages/public 0 fine r2"]
     assert [one.charge.epsilon for one in found.entries] == [1, 2]
+
+
+def test_unlocks_are_ordered_by_time_view_and_audience() -> None:
+    early = {"level": "coarse", "unlock": [{"level": "fine", "after": "5s"}]}
+    late = {"level": "coarse", "unlock": [{"level": "fine", "after": "6s"}]}
+    plan = shop(audiences={"b": late, "c": early, "a": late}, views={"second": {}, "first": {}})
+    found = lines(predict(tape(first_settings(plan), ticks=[*range(13), 17])))
+    assert [line.split()[:3] for line in found[6:]] == [
+        ["17.3", "release", "first/c"],
+        ["17.3", "release", "second/c"],
+        ["17.3", "release", "first/a"],
+        ["17.3", "release", "first/b"],
+        ["17.3", "release", "second/a"],
+        ["17.3", "release", "second/b"],
+    ]
 
 
 def test_unlock_never_comes_before_its_window() -> None:
@@ -429,9 +452,10 @@ def test_leftovers_of_several_times_are_one_run() -> None:
 
 
 def test_window_expires_with_the_first_that_starts_beyond_its_retention() -> None:
-    plan = shop(audiences=ONE_READER, view={"retention": "15s"})
-    found = predict(tape(first_settings(plan), ticks=range(60)))
-    assert lines(found, kind="tombstone") == ["42.5 tombstone pages/public 0", "52.5 tombstone pages/public 10"]
+    """The window of 0 to 10 is kept for 20 s: the one that starts at 30 is not beyond that, the one at 40 is."""
+    plan = shop(audiences=ONE_READER, view={"retention": "20s"})
+    found = predict(tape(first_settings(plan), ticks=range(65)))
+    assert lines(found, kind="tombstone") == ["52.5 tombstone pages/public 0", "62.5 tombstone pages/public 10"]
 
 
 def test_newest_published_window_never_expires() -> None:

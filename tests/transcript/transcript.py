@@ -1,4 +1,4 @@
-"""The public transcript of an application: the inputs that decide everything public about it (specs/transcript 1).
+"""The public transcript of an application: the inputs that decide everything public about it (section 1).
 
 All times are milliseconds since 1970. Nothing here counts records: a source offset is not part of a transcript.
 """
@@ -111,7 +111,7 @@ Control: TypeAlias = Settings | Verdict | Grant | Withdrawal | KeyAdded | KeyRet
 
 @dataclass(frozen=True)
 class Tick:
-    """A tick of one partition.
+    """A tick of one partition. The ends of lists that it carries are in the versions that were stored with it.
 
     Attributes:
         time_ms: its time, as the broker stamped it.

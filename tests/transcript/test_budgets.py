@@ -1,4 +1,4 @@
-"""The simulator's accounts and window shapes, against examples that were worked out by hand (specs/transcript 3, 5)."""
+"""The simulator's accounts, keys and records about views, against examples that were worked out by hand."""
 
 from __future__ import annotations
 
@@ -53,6 +53,17 @@ def test_coarser_level_is_released_when_short() -> None:
         "12.2 release pages/staff 0 fine r1",
         "22.2 release pages/public 10 coarse r1",
         "22.2 release pages/staff 10 coarse r1",
+    ]
+
+
+def test_budget_that_is_kept_for_other_views_is_not_taken() -> None:
+    """The step fits under the cap of 4 at 13, but not besides the windows of the second view."""
+    plan = shop(views={"first": {}, "second": {}}, audiences=ONE_READER, ledger={"epsilon": "4", "period": "20s"})
+    control = [*first_settings(plan), (13, Grant("g", "public", "fine", views=("first",), scope="retained"))]
+    assert lines(predict(tape(control, ticks=range(23))))[2:] == [
+        "13.1 refusal first/public 0 budget",
+        "22.2 release first/public 10 coarse r1",
+        "22.2 release second/public 10 coarse r1",
     ]
 
 
@@ -134,67 +145,4 @@ def test_edition_that_never_begins_is_taken_back() -> None:
         (8, "view", 1),
         (8, "view", 3),
         (8, "tombstone", 2),
-    ]
-
-
-# Shapes
-
-
-def test_hopping_windows_stay_within_a_period() -> None:
-    plan = shop(audiences=ONE_READER, view={"window": {"size": "20s", "step": "10s"}}, ledger={"period": "40s"})
-    found = predict(tape(first_settings(plan), ticks=range(75)))
-    starts = [one.start_ms // SECOND for one in found.records if one.start_ms is not None]
-    assert starts == [0, 10, 20, 40, 50]
-    assert len(found.entries) == 5
-
-
-def test_window_of_panes_follows_its_last_pane() -> None:
-    """Panes of 10 s are charged one by one; a window of 20 s at every pane has the finest level of both."""
-    window = {"size": "20s", "step": "10s", "pane": "10s"}
-    plan = shop(audiences=ONE_READER, view={"window": window})
-    control = [*first_settings(plan), (33, Grant("g", "public", "fine", until_ms=20_000))]
-    found = predict(tape(control, ticks=range(34)))
-    assert lines(found) == [
-        "22.2 release pages/public 0 coarse r1",
-        "32.2 release pages/public 10 coarse r1",
-        "33.1 release pages/public 0 fine r2",
-    ]
-    assert epsilons(found.entries) == [1, 1, 1, 2, 2]
-
-
-def test_pane_that_is_refused_refuses_its_windows() -> None:
-    window = {"size": "20s", "step": "10s", "pane": "10s"}
-    plan = shop(audiences=ONE_READER, view={"window": window})
-    placed = {0: [(5, LossAccepted(("pages",), 10_000, 20_000))]}
-    assert lines(predict(tape(first_settings(plan), ticks=range(43), placed=placed))) == [
-        "22.2 refusal pages/public 0 lost",
-        "32.2 refusal pages/public 10 lost",
-        "42.2 release pages/public 20 coarse r1",
-    ]
-
-
-def running() -> dict[str, object]:
-    return {"kind": "running", "window": {"size": "20s", "pane": "10s"}}
-
-
-def test_running_totals_are_charged_once_for_the_window() -> None:
-    found = predict(tape(first_settings(shop(audiences=ONE_READER, view=running())), ticks=range(43)))
-    assert [(one.start_ms, one.end_ms) for one in found.records if one.kind == "release"] == [
-        (0, 10_000),
-        (0, 20_000),
-        (20_000, 30_000),
-        (20_000, 40_000),
-    ]
-    assert [entry.start_ms for entry in found.entries] == [0, 20_000]
-
-
-def test_grant_covers_a_window_of_running_totals_as_a_whole() -> None:
-    """The window has begun at 12, so a grant for windows to come is about the next one."""
-    control = first_settings(shop(audiences=ONE_READER, view=running()))
-    control.append((15, Grant("g", "public", "fine", scope="future")))
-    assert [line.split()[4] for line in lines(predict(tape(control, ticks=range(43))))] == [
-        "coarse",
-        "coarse",
-        "fine",
-        "fine",
     ]
