@@ -8,8 +8,8 @@ from typing import Any
 from stream_dp.config.plan import WindowPlan
 from tests.transcript.clock import Partition, readings
 from tests.transcript.predictions import Record
-from tests.transcript.tapes import SECOND, first_settings, lines, predict, shop, tape
-from tests.transcript.transcript import PartitionEvent, Tick, Watermark
+from tests.transcript.tapes import SECOND, Placed, first_settings, lines, predict, shop, tape
+from tests.transcript.transcript import Gap, PartitionEvent, Tick, Watermark
 
 ONE_READER = {"public": "coarse"}
 
@@ -125,6 +125,28 @@ def test_window_by_watermark_has_the_tick_of_the_last_partition() -> None:
     placed = {0: [(20, Watermark("visits", 12_000))], 1: [(24, Watermark("visits", 12_000))]}
     records = predict(tape(first_settings(plan), ticks=range(15, 30), placed=placed)).records
     assert release_of(records, 0).place.tick_ms == 24_000
+
+
+def test_place_of_a_gap_between_two_ticks_does_not_matter() -> None:
+    """Issue: regular watermarks did not hide whose record was deleted last."""
+    plan = shop(audiences=ONE_READER, view={"window": {"clock": "event", "idle": "1h", "max_ahead": "1s"}})
+    gap, watermark = (22, Gap("visits")), (22, Watermark("visits", 12_000))
+    later = (30, Watermark("visits", 22_000))
+    other = [(22, Watermark("visits", 12_000)), (29, Watermark("visits", 22_000))]
+    orders: list[list[Placed]] = [[gap, watermark, later], [watermark, gap, later]]
+    for order in orders:
+        found = predict(tape(first_settings(plan), ticks=range(15, 35), placed={0: order, 1: other}))
+        assert lines(found) == ["22.2 refusal pages/public 0 lost", "30.2 refusal pages/public 10 lost"]
+
+
+def test_windows_have_closing_times_of_their_own() -> None:
+    """Issue: several ticks in one step shared one closing time, so one late record changed slot and list."""
+    reading = {"catalogue": {"topic": "keys"}}
+    views = {"early": reading, "late": {**reading, "window": {"grace": "4s"}}}
+    plan = shop(views=views, audiences=ONE_READER)
+    records = predict(tape(first_settings(plan), ticks=range(20), lists={"keys": [(0, "old"), (13, "new")]})).records
+    found = [(one.view, one.slot_ms // SECOND, one.list_version) for one in records if one.kind == "release"]
+    assert found == [("early", 14, "keys=old"), ("late", 16, "keys=new")]
 
 
 def test_both_clocks_share_one_order() -> None:

@@ -1,4 +1,8 @@
-"""The simulator against examples that were worked out by hand, paragraph by paragraph."""
+"""The simulator against examples that were worked out by hand, paragraph by paragraph (sections 2 to 4, 6 and 8).
+
+"Issue" marks a public decision that once followed from data or timing. Limits that users share (large batches, schema
+numbers, the sample of a first start) decide what a record contributes, so they are not in a transcript.
+"""
 
 from __future__ import annotations
 
@@ -123,6 +127,14 @@ def test_view_added_to_a_counted_source_is_complete_after_the_tick() -> None:
         "22.2 refusal added/public 10 lost",
         "32.2 release added/public 20 coarse r1",
     ]
+
+
+def test_definition_that_comes_back_counts_anew_what_it_had_lost() -> None:
+    """Settings 3 take back what settings 2 would have changed from 40 on. Partition 1 learns of it at 41."""
+    plan, other = shop(audiences=ONE_READER), shop(audiences=ONE_READER, view={"items_per_user": 2})
+    control = first_settings(plan) + accepted(2, other, {"pages": 40}, at=5) + accepted(3, plan, {"pages": 30}, at=15)
+    found = predict(tape(control, ticks={0: range(99), 1: [*range(15), *range(41, 99)]}))
+    assert [line.split()[1] for line in lines(found)[3:6]] == ["release", "refusal", "release"]
 
 
 def test_source_that_is_new_is_counted_from_the_start_of_its_log() -> None:
