@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,8 +28,12 @@ from tests.transcript.windows import Unit
 ListVersion = Callable[[str, Edition, int], str | None]
 """From population, edition and tick time to the version of the list; None without a list."""
 
-CONTROL, WINDOWS, UNLOCKS, LEFTOVERS, EXPIRY = range(1, 6)
-"""The stages of a tick."""
+# The stages of a tick.
+CONTROL = 1
+WINDOWS = 2
+UNLOCKS = 3
+LEFTOVERS = 4
+EXPIRY = 5
 
 
 class OpenEndError(Exception):
@@ -209,7 +214,9 @@ class Ledger:
 
     def _decide_windows(self, tick_ms: int) -> None:
         assert self.releasing is not None
-        due = [one for edition in self._editions(self.releasing.state) for one in self._due(edition, tick_ms)]
+        due: list[Due] = []
+        for edition in self._editions(self.releasing.state):
+            due += self._due(edition, tick_ms)
         for one in sorted(due, key=lambda window: window.order):
             if one.closing is _UNKNOWN:
                 raise OpenEndError
@@ -265,7 +272,7 @@ class Ledger:
 
     def _editions(self, state: State) -> list[Edition]:
         """The editions that are charged to this ledger."""
-        found = [one for editions in state.editions.values() for one in editions]
+        found = itertools.chain.from_iterable(state.editions.values())
         return [one for one in found if one.plan.ledger.population == self.population]
 
     def _next_start(self, edition: Edition) -> int:

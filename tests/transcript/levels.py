@@ -98,11 +98,11 @@ class Clearances:
         found: list[int] = []
         for name, after_ms in asked:
             if Step(newest.view, audience, window.start_ms, name, after_ms) in self.steps:
-                found.append(level_in(window.edition.plan, newest, name) or 0)
+                found.append(index_in(window.edition.plan, newest, name))
         if sharpen is not None and sharpen.audience == audience:
             name = newest.levels[sharpen.level].name
             if Step(newest.view, audience, window.start_ms, name, None) in self.steps:
-                found.append(level_in(window.edition.plan, newest, name) or 0)
+                found.append(index_in(window.edition.plan, newest, name))
         return found
 
 
@@ -117,15 +117,15 @@ def start_level(audience: str, edition: Edition, newest: ViewPlan | None) -> int
         return then.get(audience, NOTHING)
     if audience not in newest.audiences:
         return NOTHING
-    now = _index(edition.plan, newest, newest.levels[newest.audiences[audience]].name)
+    now = index_in(edition.plan, newest, newest.levels[newest.audiences[audience]].name)
     if audience in then:
         return min(then[audience], now)
     is_anyone_left = any(name in newest.audiences for name in then)
     return now if is_anyone_left else min(now, max(then.values(), default=NOTHING))
 
 
-def _index(plan: ViewPlan, newest: ViewPlan, name: str) -> int:
-    """The index of a level by its name in the newest ladder; NOTHING where the window's ladder has none like it."""
+def index_in(plan: ViewPlan, newest: ViewPlan, name: str) -> int:
+    """Return the index that a level of the newest ladder comes to; NOTHING where the window's ladder has none like it."""
     found = level_in(plan, newest, name)
     return NOTHING if found is None else found
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from stream_dp.accounting import Cost
 from stream_dp.config.plan import SharpenPlan, ViewPlan
 from tests.transcript.budgets import Period
 from tests.transcript.editions import Edition, State
-from tests.transcript.levels import NOTHING, Carried, Step
+from tests.transcript.levels import NOTHING, Carried, Step, index_in
 from tests.transcript.predictions import Place
 from tests.transcript.releasing import Releasing
 from tests.transcript.windows import Unit
@@ -168,19 +168,19 @@ class Raising:
                 continue
             if not unit.edition.plan.window.pays(unit.start_ms):
                 continue
-            steps = (
-                unlock.level
-                for audience, unlocks in view.unlocks.items()
-                for unlock in unlocks
-                if self._step(view, audience, unit, unlock.level, unlock.after_ms)
-                not in self.releasing.clearances.steps
-            )
-            finer = sorted({level for level in steps if level > unit.bill.finest})
+            levels = self._levels_to_come(view, unit)
+            finer = sorted({level for level in levels if level > unit.bill.finest})
             total += unit.edition.plan.steps(finer, unit.bill.finest)
         return total
 
-    def _step(self, view: ViewPlan, audience: str, unit: Unit, level: int, after_ms: int) -> Step:
-        return Step(view.view, audience, unit.start_ms, view.levels[level].name, after_ms)
+    def _levels_to_come(self, view: ViewPlan, unit: Unit) -> Iterator[int]:
+        """The levels of unlocks of a window that were not carried out."""
+        for audience, unlocks in view.unlocks.items():
+            for unlock in unlocks:
+                name = view.levels[unlock.level].name
+                step = Step(view.view, audience, unit.start_ms, name, unlock.after_ms)
+                if step not in self.releasing.clearances.steps:
+                    yield index_in(unit.edition.plan, view, name)
 
     def _period(self, unit: Unit) -> Period:
         plan = unit.edition.plan

@@ -142,7 +142,9 @@ class Releasing:
         """Release what costs nothing more, by audience, view and window start."""
         bills = {id(unit.bill) for unit in units}
         concerned = [unit for unit in self.windows.released() if id(unit.bill) in bills]
-        names = {name for unit in concerned for name in self.audiences(unit)}
+        names: set[str] = set()
+        for unit in concerned:
+            names.update(self.audiences(unit))
         for audience in sorted(names):
             for unit in sorted(concerned, key=lambda one: (one.view, one.start_ms)):
                 if audience in self.audiences(unit):
@@ -238,8 +240,8 @@ class Releasing:
 
     def _charge(self, bill: Bill, cost: Cost, place: Place, plan: ViewPlan) -> None:
         period = self.account.charge(bill.item, cost, self.ledger(plan), self.views(plan))
-        view, start_ms = bill.item.view, bill.item.interval[0]
-        self.entries.append(Entry(place, view, start_ms, period.interval, cost, period.spent, period.budget))
+        start_ms = bill.item.interval[0]
+        self.entries.append(Entry(place, bill.item.view, start_ms, period.interval, cost, period.spent, period.budget))
 
     def ledger(self, plan: ViewPlan) -> LedgerPlan:
         """Return the ledger of a view by the settings in effect; it is known by its population."""

@@ -64,8 +64,8 @@ Windows and budgets:
 10. The reason and level of running totals are those of the first pane; after a lost pane the rest of the window is
     lost. A grant covers all panes or none.
 11. A window that nobody may see has no record, and counts as decided for expiry.
-12. A new period that overlaps others begins with everything they were charged. A window is charged to every begun
-    period that overlaps it.
+12. A draw begins its period, whatever it costs. A new period that overlaps others begins with everything they were
+    charged. A window is charged to every begun period that overlaps it.
 13. What is kept for each view is shared out over the views by name. When a `topk` is short of budget the simulator
     refuses it: how many keys the rest would draw is not in the plan.
 
@@ -87,7 +87,8 @@ Expiry and records about views:
 
 23. "Starts more than the retention behind it" is more than the retention after its end.
 24. The newest published window is the one of the view that starts last and that some audience has.
-25. A window whose records were all voided has no tombstone.
+25. A window whose records were all voided has no tombstone. A lowering can void a record whose tombstone was
+    decided before; the tombstone leaves all the same.
 26. A record about a view has one content per audience, view and edition; it is posted when this changes. It is
     taken back with the last window of its edition, or when the edition never begins.
 27. Editions of a view count on when it is taken out and put back.

@@ -189,7 +189,8 @@ class _Author:
             self._post(second, [settings, Verdict(number, is_accepted, second * SECOND)])
             self._sections.append(changed)
             if is_accepted:
-                sections, plan = changed, latter
+                sections = changed
+                plan = latter
 
     def _changed(self, sections: dict[str, Any]) -> dict[str, Any]:
         changed = dict(sections)

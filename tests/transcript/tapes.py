@@ -145,11 +145,10 @@ def tape(
             events.append(Tick(second * SECOND, end, named))
         partitions[number] = tuple(events)
     populations = ledgers or {PEOPLE: 0}
-    stored = {
-        (population, topic): tuple(StoredList(second * SECOND, name) for second, name in versions)
-        for population in populations
-        for topic, versions in (lists or {}).items()
-    }
+    stored: dict[tuple[str, str], tuple[StoredList, ...]] = {}
+    for topic, versions in (lists or {}).items():
+        kept = tuple(StoredList(second * SECOND, name) for second, name in versions)
+        stored.update({(population, topic): kept for population in populations})
     return Transcript(tuple(record for _, record in control), partitions, populations, stored)
 
 

@@ -134,7 +134,8 @@ def test_record_about_a_view_follows_what_it_says() -> None:
 
 
 def test_edition_that_never_begins_is_taken_back() -> None:
-    plan, changed = shop(audiences=ONE_READER), shop(audiences=ONE_READER, view={"items_per_user": 2})
+    plan = shop(audiences=ONE_READER)
+    changed = shop(audiences=ONE_READER, view={"items_per_user": 2})
     control = first_settings(plan) + accepted(2, changed, {"pages": 40}, at=5)
     control += accepted(3, plan, {"pages": 30}, at=8)
     found = predict(tape(control, ticks=range(10)))

@@ -130,7 +130,8 @@ def test_window_by_watermark_has_the_tick_of_the_last_partition() -> None:
 def test_place_of_a_gap_between_two_ticks_does_not_matter() -> None:
     """Issue: regular watermarks did not hide whose record was deleted last."""
     plan = shop(audiences=ONE_READER, view={"window": {"clock": "event", "idle": "1h", "max_ahead": "1s"}})
-    gap, watermark = (22, Gap("visits")), (22, Watermark("visits", 12_000))
+    gap = (22, Gap("visits"))
+    watermark = (22, Watermark("visits", 12_000))
     later = (30, Watermark("visits", 22_000))
     other = [(22, Watermark("visits", 12_000)), (29, Watermark("visits", 22_000))]
     orders: list[list[Placed]] = [[gap, watermark, later], [watermark, gap, later]]

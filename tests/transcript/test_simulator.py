@@ -131,7 +131,8 @@ def test_view_added_to_a_counted_source_is_complete_after_the_tick() -> None:
 
 def test_definition_that_comes_back_counts_anew_what_it_had_lost() -> None:
     """Settings 3 take back what settings 2 would have changed from 40 on. Partition 1 learns of it at 41."""
-    plan, other = shop(audiences=ONE_READER), shop(audiences=ONE_READER, view={"items_per_user": 2})
+    plan = shop(audiences=ONE_READER)
+    other = shop(audiences=ONE_READER, view={"items_per_user": 2})
     control = first_settings(plan) + accepted(2, other, {"pages": 40}, at=5) + accepted(3, plan, {"pages": 30}, at=15)
     found = predict(tape(control, ticks={0: range(99), 1: [*range(15), *range(41, 99)]}))
     assert [line.split()[1] for line in lines(found)[3:6]] == ["release", "refusal", "release"]
@@ -488,7 +489,8 @@ def test_windows_of_a_removed_view_expire_when_another_would_have_ended() -> Non
 
 def test_period_has_the_budget_of_its_first_charge() -> None:
     """Issue: a changed budget was in effect in the running period or not, by computing time."""
-    small, large = shop(audiences=ONE_READER, ledger=budget("6")), shop(audiences=ONE_READER)
+    small = shop(audiences=ONE_READER, ledger=budget("6"))
+    large = shop(audiences=ONE_READER)
     for second, caps in ((12, 100), (13, 6)):
         control = first_settings(small) + accepted(2, large, {}, at=second)
         entries = predict(tape(control, ticks=range(80))).entries

@@ -167,9 +167,10 @@ def check_quiet_tick(told: Story) -> None:
     whole = simulate(told.transcript)
     for number in range(PARTITIONS):
         populations = [name for name, own in told.transcript.ledgers.items() if own == number]
-        places = [one.place for name in populations for one in whole[name].records]
-        places += [one.place for name in populations for one in whole[name].entries]
-        busy = {place.tick_ms for place in places}
+        busy: set[int] = set()
+        for name in populations:
+            busy.update(one.place.tick_ms for one in whole[name].records)
+            busy.update(one.place.tick_ms for one in whole[name].entries)
         busy |= {whole[name].until_ms or 0 for name in populations}
         events = _with_quiet_ticks(told.transcript, number, busy)
         partitions = {**told.transcript.partitions, number: events}
