@@ -125,7 +125,7 @@ def start_level(audience: str, edition: Edition, newest: ViewPlan | None) -> int
 
 
 def index_in(plan: ViewPlan, newest: ViewPlan, name: str) -> int:
-    """Return the index that a level of the newest ladder comes to; NOTHING where the window's ladder has none like it."""
+    """Return the index that a level of the newest ladder comes to in a window; NOTHING where it has none like it."""
     found = level_in(plan, newest, name)
     return NOTHING if found is None else found
 
