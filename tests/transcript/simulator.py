@@ -80,7 +80,7 @@ Levels:
 20. Leftovers begin with the first of their times after the settings that bring them. The run at a time leaves out
     periods that ended before the time before it. Unlocks to come are priced as after the step that is asked for.
 21. A voided record keeps its number and revision. The audience does not have the level, so a later event can
-    release it again.
+    release it again. Its slot still holds back later records of its topic.
 22. A refusal is voided like a release when its audience may see nothing of the window any more.
 
 Expiry and records about views:
@@ -92,6 +92,13 @@ Expiry and records about views:
 26. A record about a view has one content per audience, view and edition; it is posted when this changes. It is
     taken back with the last window of its edition, or when the edition never begins.
 27. Editions of a view count on when it is taken out and put back.
+
+Not predicted
+-------------
+
+How many keys a `topk` draws when it is short of budget; the keys and the content of lists, which are known by
+version only; whether settings are acceptable, which their verdict says; watermarks that are refused as implausible,
+which a recording leaves out; the moment at which a record leaves; what a record contributes (section 10).
 
 Questions to the document, and the decision taken
 -------------------------------------------------

@@ -45,10 +45,13 @@ def test_result_is_charged_at_its_price() -> None:
     assert [line.split()[1] for line in lines(cheap)] == ["release", "release", "release", "refusal"]
 
 
-def test_coarser_level_is_released_when_short() -> None:
-    ledger = {"epsilon": "5", "period": "20s"}
-    plan = shop(ledger=ledger, view={"when_short": "coarser"})
-    assert lines(predict(tape(first_settings(plan), ticks=range(23)))) == [
+def test_short_budget_refuses_or_takes_a_coarser_level() -> None:
+    found: dict[str, list[str]] = {}
+    for when_short in ("refuse", "coarser"):
+        plan = shop(ledger={"epsilon": "5", "period": "20s"}, view={"when_short": when_short})
+        found[when_short] = lines(predict(tape(first_settings(plan), ticks=range(23))))
+    assert found["refuse"][2:] == ["22.2 refusal pages/public 10 budget", "22.2 refusal pages/staff 10 budget"]
+    assert found["coarser"] == [
         "12.2 release pages/public 0 coarse r1",
         "12.2 release pages/staff 0 fine r1",
         "22.2 release pages/public 10 coarse r1",
