@@ -97,6 +97,18 @@ def test_reserve_is_kept_from_leftovers() -> None:
         assert sum("fine" in line for line in found) == sharpened
 
 
+def test_leftovers_leave_out_periods_that_ended_before_the_time_before() -> None:
+    """Settings bring leftovers at 45. The run of 60 is about the periods that end at 40 and 60, not at 20."""
+    ledger = {"period": "20s"}
+    view = {"sharpen": {"audience": "public", "level": "fine", "every": "20s"}}
+    control = first_settings(shop(audiences=ONE_READER, ledger=ledger))
+    control += accepted(2, shop(audiences=ONE_READER, ledger=ledger, view=view), {}, at=45)
+    found = lines(predict(tape(control, ticks=range(62))))
+    assert [line for line in found if line.startswith("60.4")] == [
+        f"60.4 release pages/public {start} fine r2" for start in (40, 30, 20)
+    ]
+
+
 def test_budget_is_asked_before_a_loss_is_known() -> None:
     plan = shop(audiences=ONE_READER, ledger={"epsilon": "1", "period": "20s"})
     placed = {0: [(5, LossAccepted(("pages",), 10_000, 20_000))]}

@@ -66,3 +66,10 @@ def test_grant_covers_a_window_of_running_totals_as_a_whole() -> None:
         "fine",
         "fine",
     ]
+
+
+def test_totals_of_a_window_use_the_list_of_its_first_pane() -> None:
+    plan = shop(audiences=ONE_READER, view={**running(), "catalogue": {"topic": "keys"}})
+    transcript = tape(first_settings(plan), ticks=range(43), lists={"keys": [(0, "old"), (15, "new")]})
+    found = [one.list_version for one in predict(transcript).records if one.kind == "release"]
+    assert found == ["keys=old", "keys=old", "keys=new", "keys=new"]
