@@ -15,7 +15,7 @@ from tests.transcript.stories import LEVELS, PARTITIONS, SECONDS, Story, story, 
 from tests.transcript.tapes import SECOND
 from tests.transcript.transcript import Grant, PartitionEvent, Tick, Transcript
 
-FEW = 8
+FEW = 6
 MANY = 150
 
 ordinary = pytest.mark.parametrize("seed", range(FEW))
