@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from stream_dp.windows.events import (
+    UNKNOWN_SCHEMA,
     EventDecoder,
     EventFormat,
     Names,
@@ -56,7 +57,7 @@ class UnusableSchemaError(ValueError):
 
 def unknown_schema(_value: bytes) -> Mapping[str, Any]:
     """Reader of values whose schema the registry does not have."""
-    raise RefusedError("unknown_schema")
+    raise RefusedError(UNKNOWN_SCHEMA)
 
 
 def unusable_schema(_value: bytes) -> Mapping[str, Any]:

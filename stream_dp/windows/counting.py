@@ -68,6 +68,7 @@ from stream_dp.windows.handover import Handover, lost_partials, send_lost_partia
 from stream_dp.windows.merging import Partial, drop_except, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
 from stream_dp.windows.participation import Participation, drop_others
+from stream_dp.windows.schema_outcomes import SchemaOutcomes
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, plausible_times, view_of
 
 Outlet = Callable[[Partial], Message]
@@ -157,6 +158,7 @@ class PartitionCounter:
         self._outlet = outlet
         self._dead_letters = dead_letters
         self._counted = counted
+        self.schema_outcomes = SchemaOutcomes(counted.source, is_keyed=True)
         self._views = [ViewState(view, ViewMark.new(view, view.first_ms, 0)) for view in views]
         self._plausible = plausible_times(views)
         self._marker = Marker(views={state.view.name: state.mark for state in self._views})
@@ -203,6 +205,7 @@ class PartitionCounter:
             ConfigError: a view was changed in a way that its stored counts do not fit.
         """
         self._rows = rows
+        self.schema_outcomes.load(rows)
         stored = rows.get(self._marker_key())
         marker = self._marker = decode(Marker, stored) if stored is not None else Marker(views={})
         self._check_moved(marker, rows)
@@ -277,6 +280,7 @@ class PartitionCounter:
 
     def learn(self, schemas: Schemas) -> None:
         """Take the schemas of the chunks to come: a step asks nobody for one."""
+        self.schema_outcomes.learn(schemas)
         self._decoder.learn(schemas)
 
     def chunk(self, records: Sequence[Record], now_ms: int, begins: int = 0) -> Step:
@@ -292,6 +296,9 @@ class PartitionCounter:
         fresh = yield from fresh_records(records, self._marker.offset)
         if not fresh:
             return
+        fresh, outcomes = self.schema_outcomes.settle(fresh)
+        if outcomes:
+            yield Commit(outcomes)
         missing = self._pass_to(fresh[0].offset, begins, now_ms)
         yield from self._tell_missing([missing])
         decoded = self._decoder.decode(fresh)

@@ -113,9 +113,11 @@ def clash(fields: Iterable[tuple[str, bool]]) -> tuple[str, str] | None:
 
 
 UNREADABLE_HEADER = "stream-dp-unreadable"
-"""Header of the stand-in for a record that the Kafka client cannot read; its value is the reason."""
+"""Header of the stand-in for a record that cannot be read; its value is the reason."""
+UNKNOWN_SCHEMA = "unknown_schema"
+"""Why a record is refused whose schema the registry does not have."""
 UNREADABLE_REASONS = frozenset(
-    {"record_too_large", "bad_header", "damaged_record", "damaged_batch", "unsupported_format"}
+    {"record_too_large", "bad_header", "damaged_record", "damaged_batch", "unsupported_format", UNKNOWN_SCHEMA}
 )
 WATERMARK_HEADER = "stream-dp-watermark"
 """A record without a value and with this header (a time in ms, as text) says that no earlier event will follow."""
@@ -442,7 +444,7 @@ def _event(read: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
 
 
 def unreadable_reason(record: Record) -> str | None:
-    """Return why the Kafka client could not read a record; None for one that it read."""
+    """Return why a record could not be read; None for one that was read."""
     if record.key is not None or record.value is not None or not record.headers:
         return None
     name, reason = record.headers[0]
