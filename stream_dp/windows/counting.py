@@ -46,6 +46,7 @@ from stream_dp.windows.effects import (
     Message,
     Rows,
     Send,
+    SendLetters,
     Step,
     Warn,
 )
@@ -472,7 +473,7 @@ class PartitionCounter:
             total[reason] = total.get(reason, 0) + amount
             yield from refusals({reason: amount}, view_of(view))
         if letters:
-            yield Send([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
+            yield SendLetters([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
 
     def _clock(self, state: ViewState, _partition: int) -> ViewMark | SourcePartitionClock:
         """The time of a view by which the events of a partition of the source are judged."""

@@ -18,7 +18,7 @@ import msgspec
 
 from stream_dp.windows.count_rows import SourcePartition, SourcePartitionClock, SourceProgress, rekey_key
 from stream_dp.windows.counting import DeadLetters, PartitionCounter, Row, fresh_records
-from stream_dp.windows.effects import Commit, Effect, Increment, Message, Rows, Send, Step, Warn
+from stream_dp.windows.effects import Commit, Effect, Increment, Message, Rows, Send, SendLetters, Step, Warn
 from stream_dp.windows.encoding import ENTRIES_BYTES, cut, decode, encode
 from stream_dp.windows.events import KeyReader, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import described
@@ -171,8 +171,9 @@ class Rekeyer:
         if watermarks:
             yield Increment("watermarks_read", len(watermarks))
         places = sorted([*keyed.refused, *not_believed])
-        letters = [self._dead_letters(self._partition, *place, self._views) for place in places]
-        yield Send([*letters, *self._batches(keyed.events, watermarks, now_ms)])
+        if places:
+            yield SendLetters([self._dead_letters(self._partition, *place, self._views) for place in places])
+        yield Send([*self._batches(keyed.events, watermarks, now_ms)])
         refused = Counter(reason for _, reason in places)
         for reason, amount in sorted(refused.items()):
             yield Increment("events_refused", amount, (("reason", reason), ("view", "")))

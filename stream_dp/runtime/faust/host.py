@@ -210,6 +210,7 @@ class Host(Carrier):
         self._forget_parts()
         self.positions.forget()
         self.release_topics.forget()
+        self.letters.forget()
         self.outboxes.clear()
 
     def _forget_parts(self) -> None:

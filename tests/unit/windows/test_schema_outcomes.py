@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
@@ -66,7 +67,7 @@ def chunk(one: PartitionCounter | Rekeyer, schemas: Schemas) -> Step:
 
 
 @pytest.mark.parametrize("make", [counter, rekeyer])
-def test_refused_record_stays_refused_when_read_again(make: type[PartitionCounter]) -> None:
+def test_refused_record_stays_refused_when_read_again(make: Callable[[], PartitionCounter | Rekeyer]) -> None:
     """The schema is registered between a crash and the second reading, wherever the crash happens."""
     refused_twice = 0
     for cut in count():
