@@ -24,7 +24,6 @@ from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import (
     JOURNAL,
-    MARKER,
     REPEATS,
     JournalRow,
     JournalRowHead,
@@ -57,7 +56,6 @@ from stream_dp.windows.encoding import (
     bucket_of,
     cut,
     decode,
-    encode,
     row_size,
     text,
     window_key,
@@ -66,6 +64,7 @@ from stream_dp.windows.encoding import (
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
+from stream_dp.windows.marker_rows import MarkerRows, read_other_markers
 from stream_dp.windows.merging import Partial, drop_except, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
 from stream_dp.windows.participation import Participation, drop_others
@@ -153,6 +152,7 @@ class PartitionCounter:
         """
         self._memory = memory
         self._source = counted.source
+        self._marker_rows = MarkerRows(counted.source)
         self._configured = set(configured)
         self._partition = counted.partition
         self._decoder_of = decoder
@@ -207,11 +207,10 @@ class PartitionCounter:
         """
         self._rows = rows
         self.schema_outcomes.load(rows)
-        stored = rows.get(self._marker_key())
-        marker = self._marker = decode(Marker, stored) if stored is not None else Marker(views={})
+        marker = self._marker = self._marker_rows.read(rows) or Marker(views={})
         self._check_moved(marker, rows)
         yield from Handover([state.view for state in self._views], marker, rows).carried_out(
-            self._marker_key(), self._outlet, self._partition
+            self._marker_rows, self._outlet, self._partition
         )
         for state in self._views:
             state.mark = marker.views.get(state.view.name, state.mark)
@@ -273,8 +272,8 @@ class PartitionCounter:
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
         """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
         own = {state.view.name for state in self._views}
-        others = (value for key, value in rows.scan(MARKER, after(MARKER)) if key != self._marker_key())
-        came = own & {name for value in others for name in decode(Marker, value).views}
+        others = read_other_markers(rows, self._source)
+        came = own & {name for other in others for name in other.views}
         went = marker.views.keys() & (self._configured - own)
         if came | went:
             raise ConfigError(_changed(min(came | went)))
@@ -319,7 +318,7 @@ class PartitionCounter:
         self._marker.offset = last
         bounded = (state.participation for state in self._counting if state.participation is not None)
         entered = [row for one in bounded for row in one.stored(last)]
-        return Commit([*changed, *entered, self._marker_row()])
+        return Commit([*changed, *entered, *self._marker_rows.encode(self._marker)])
 
     def _count(self, decoded: Decoded, last: int, now_ms: int, partition: int) -> Generator[Effect, None, list[Row]]:
         """Count what was decoded of consecutive records of a partition of the source.
@@ -386,7 +385,7 @@ class PartitionCounter:
             missing.append(self._pass_to(end, begins, now_ms))
             self._tick(self._marker, self._partition, now_ms)
         yield from self._tell_missing(missing)
-        yield Commit([self._marker_row()])
+        yield Commit(self._marker_rows.encode(self._marker))
         yield from self._hand_on()
 
     def _tick(self, progress: Marker | SourcePartition, partition: int, now_ms: int) -> None:
@@ -507,7 +506,7 @@ class PartitionCounter:
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
                 mark.hand_on(stop, state.forget_rows(stop), len(starts))
-                yield Commit([self._marker_row()])
+                yield Commit(self._marker_rows.encode(self._marker))
                 yield Increment("windows_closed", len(starts), (("view", view.view),))
             if any(state.is_over for state in closed):
                 self._choose()
@@ -604,12 +603,6 @@ class PartitionCounter:
         for state in states:
             if state.participation is not None:
                 yield from state.participation.erased(None if state.is_over else state.mark.open_from_ms)
-
-    def _marker_key(self) -> bytes:
-        return MARKER + text(self._source)
-
-    def _marker_row(self) -> tuple[bytes, bytes]:
-        return self._marker_key(), encode(self._marker)
 
 
 def _changed(view: str) -> str:

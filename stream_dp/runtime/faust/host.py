@@ -44,11 +44,11 @@ from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, cou
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError, Writer
 from stream_dp.runtime.sources.schema_registry import SourceSchemas, needed
 from stream_dp.windows.avro import headers
-from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Rows, Step
-from stream_dp.windows.encoding import cut, decode, text
+from stream_dp.windows.encoding import cut, decode
 from stream_dp.windows.events import Schemas
+from stream_dp.windows.marker_rows import read_marker
 from stream_dp.windows.merging import BucketMerger, Named
 from stream_dp.windows.rekeying import Rekeyer, events_in, place_behind
 
@@ -412,8 +412,8 @@ class Host(Carrier):
         """
         rows, behind = self.tables[COUNTS].rows(partition), {}
         for source in self.rekeyed.values():
-            topic, stored = self.topics.rekeyed(source.name), rows.get(MARKER + text(source.name))
-            life, offset = (0, 0) if stored is None else place_behind(decode(Marker, stored).offset)
+            topic, marker = self.topics.rekeyed(source.name), read_marker(rows, source.name)
+            life, offset = (0, 0) if marker is None else place_behind(marker.offset)
             if life == self._factory.life(topic):
                 behind[TP(topic, partition)] = offset
         if behind:
