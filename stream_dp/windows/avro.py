@@ -321,6 +321,10 @@ class AvroValues:
         """Take the schemas of the values to come."""
         self._schemas = schemas
 
+    def are_readable(self, values: Sequence[bytes]) -> bool:
+        """See `Values`: the depth of a value is that of its schema."""
+        return True
+
     def read(self, value: bytes) -> Any:  # noqa: ANN401
         """See `Values`."""
         if not has_header(value):

@@ -42,6 +42,7 @@ from stream_dp.windows.events import EventFormat, Read, Record, Schemas
 log = logging.getLogger("stream_dp.worker")
 
 ANSWER_SECONDS = 10.0
+CONNECTIONS = 8
 SAY_SECONDS = 60.0
 GIVE_WAY_SECONDS = 0.2
 """Between two lines of the log about a registry that is waited for."""
@@ -80,6 +81,7 @@ class SchemaRegistry:
         self._session = session
         self._patient = patient
         self._said = 0.0
+        self._turns = asyncio.Semaphore(CONNECTIONS)  # the time limit of a request begins when it has a connection
 
     def __str__(self) -> str:
         """In words, for whoever waits for it."""
@@ -165,8 +167,8 @@ class SchemaRegistry:
             UnusableSchemaError: the answer is too long.
         """
         try:
-            answering = self._session.get(URL(f"{self.registry.url}/{path}", encoded=True), allow_redirects=False)
-            async with answering as response:
+            url = URL(f"{self.registry.url}/{path}", encoded=True)
+            async with self._turns, self._session.get(url, allow_redirects=False) as response:
                 body, status = await response.content.read(_ANSWER_BYTES + 1), f"{response.status} {response.reason}"
                 while len(body) <= _ANSWER_BYTES and (more := await response.content.read(_ANSWER_BYTES)):
                     body += more
@@ -328,7 +330,7 @@ async def open_registry(plan: Plan, *, patient: bool = True) -> AsyncIterator[Ma
         pair = f"{registry.username}:{read_secret(registry.password)}"
         login["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
     warn_of_open(open_secrets(registry))
-    connector = TCPConnector(ssl=context or ssl.create_default_context(), limit=8)
+    connector = TCPConnector(ssl=context or ssl.create_default_context(), limit=CONNECTIONS)
     timeout = ClientTimeout(total=ANSWER_SECONDS)
     async with ClientSession(headers=login, connector=connector, timeout=timeout) as session:
         client = SchemaRegistry(registry, session, patient=patient)
