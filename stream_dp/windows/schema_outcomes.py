@@ -64,8 +64,10 @@ class SchemaOutcomes:
         wanted = headers(records)
         if len(wanted) <= MAX_SCHEMAS_OF_USER and not self._is_settled(records):
             return wanted
-        refused = self._refused_before(records) | self._excess(records)
-        return headers(record for record in records if record.offset not in refused)
+        refused = self._refused_before(records)
+        left = [record for record in records if record.offset not in refused]
+        excess = self._excess(left)
+        return headers(record for record in left if record.offset not in excess)
 
     def settle(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[tuple[bytes, bytes]]]:
         """Decide about the records of a chunk.
@@ -77,7 +79,9 @@ class SchemaOutcomes:
         if not self._schemas:
             return records, []
         refused = self._refused_before(records)
-        new = self._missing(records) | self._excess(records)
+        new = self._missing(records)
+        if len(self._schemas) >= MAX_SCHEMAS_OF_USER:  # so many were asked for, if a user has more
+            new |= self._excess([record for record in records if record.offset not in refused])
         new = {offset for offset in new if offset > self._row.last_offset}
         rows: list[tuple[bytes, bytes]] = []
         if new:
@@ -101,7 +105,7 @@ class SchemaOutcomes:
 
     def _excess(self, records: Sequence[Record]) -> set[int]:
         """Return the offsets of the records with one schema number too many of their users."""
-        if not self._is_keyed or len(headers(records)) <= MAX_SCHEMAS_OF_USER:
+        if not self._is_keyed:
             return set()
         named: defaultdict[bytes | None, set[bytes]] = defaultdict(set)
         found: set[int] = set()

@@ -287,7 +287,9 @@ class Host(Carrier):
         give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
         if is_rekeyed:  # whoever passed them on knew their schemas
             return await schemas.asked(headers(events_in(chunk.records)), give_way)
-        fresh = [record for record in chunk.records if record.offset >= part.next_offset]
+        fresh = chunk.records
+        if fresh and fresh[0].offset < part.next_offset:
+            fresh = [record for record in fresh if record.offset >= part.next_offset]
         age_s = (self.clock_ms() - chunk.now_ms) / 1000  # the tick was made when they were in the log
         return await schemas.asked(part.schema_outcomes.headers(fresh), give_way, age_s=age_s)
 
