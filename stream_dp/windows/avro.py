@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from stream_dp.windows.events import (
+    UNKNOWN_SCHEMA,
     EventDecoder,
     EventFormat,
     Names,
@@ -56,7 +57,7 @@ class UnusableSchemaError(ValueError):
 
 def unknown_schema(_value: bytes) -> Mapping[str, Any]:
     """Reader of values whose schema the registry does not have."""
-    raise RefusedError("unknown_schema")
+    raise RefusedError(UNKNOWN_SCHEMA)
 
 
 def unusable_schema(_value: bytes) -> Mapping[str, Any]:
@@ -319,6 +320,10 @@ class AvroValues:
     def learn(self, schemas: Schemas) -> None:
         """Take the schemas of the values to come."""
         self._schemas = schemas
+
+    def are_readable(self, values: Sequence[bytes]) -> bool:
+        """See `Values`: the depth of a value is that of its schema."""
+        return True
 
     def read(self, value: bytes) -> Any:  # noqa: ANN401
         """See `Values`."""

@@ -3,7 +3,9 @@
 | key | value |
 |---|---|
 | `m` source | `Marker`: how far the source is counted, and the totals so far; the commit point of a chunk |
+| `n` source, slot, number | part of a `Marker` that is too large for one row (`windows.marker_rows`) |
 | `k` source | `SourceProgress`: how far the source is re-keyed, where it is |
+| `u` source | `schema_outcomes.SchemaOutcomeRow`: which records of the newest chunk had no known schema |
 | `j` view, start, sequence | `JournalRow`: what one chunk added to one window, in as many rows as it takes |
 | `p` view, period | where the windows of a user are bounded: the key of the pseudonyms of those who entered some |
 | `e` view, period, tiling, pseudonym | `participation.EnteredRow`: how many windows of the period a user has entered |
@@ -20,7 +22,7 @@ from stream_dp.windows.effects import Increment
 from stream_dp.windows.encoding import ENTRIES_BYTES, cut, encode, text, window_key
 from stream_dp.windows.views import CountedView, view_of
 
-MARKER, REKEYED, JOURNAL = b"m", b"k", b"j"
+MARKER, MARKER_PIECE, REKEYED, JOURNAL, SCHEMA_OUTCOMES = b"m", b"n", b"k", b"j", b"u"
 UNLISTED = "unlisted"
 """Why a contribution is refused whose key is not on the view's list; counted as `events_unknown`."""
 REPEATS = ("duplicate", "clipped", "participation", UNLISTED)

@@ -24,7 +24,6 @@ from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import Admission, bound_chunk
 from stream_dp.windows.count_rows import (
     JOURNAL,
-    MARKER,
     REPEATS,
     JournalRow,
     JournalRowHead,
@@ -46,6 +45,7 @@ from stream_dp.windows.effects import (
     Message,
     Rows,
     Send,
+    SendLetters,
     Step,
     Warn,
 )
@@ -56,7 +56,6 @@ from stream_dp.windows.encoding import (
     bucket_of,
     cut,
     decode,
-    encode,
     row_size,
     text,
     window_key,
@@ -65,9 +64,11 @@ from stream_dp.windows.encoding import (
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
 from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
+from stream_dp.windows.marker_rows import MarkerRows, read_other_markers
 from stream_dp.windows.merging import Partial, drop_except, parts_of
 from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
 from stream_dp.windows.participation import Participation, drop_others
+from stream_dp.windows.schema_outcomes import SchemaOutcomes
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, plausible_times, view_of
 
 Outlet = Callable[[Partial], Message]
@@ -151,12 +152,14 @@ class PartitionCounter:
         """
         self._memory = memory
         self._source = counted.source
+        self._marker_rows = MarkerRows(counted.source)
         self._configured = set(configured)
         self._partition = counted.partition
         self._decoder_of = decoder
         self._outlet = outlet
         self._dead_letters = dead_letters
         self._counted = counted
+        self.schema_outcomes = SchemaOutcomes(counted.source, is_keyed=True)
         self._views = [ViewState(view, ViewMark.new(view, view.first_ms, 0)) for view in views]
         self._plausible = plausible_times(views)
         self._marker = Marker(views={state.view.name: state.mark for state in self._views})
@@ -203,11 +206,11 @@ class PartitionCounter:
             ConfigError: a view was changed in a way that its stored counts do not fit.
         """
         self._rows = rows
-        stored = rows.get(self._marker_key())
-        marker = self._marker = decode(Marker, stored) if stored is not None else Marker(views={})
+        self.schema_outcomes.load(rows)
+        marker = self._marker = self._marker_rows.read(rows) or Marker(views={})
         self._check_moved(marker, rows)
         yield from Handover([state.view for state in self._views], marker, rows).carried_out(
-            self._marker_key(), self._outlet, self._partition
+            self._marker_rows, self._outlet, self._partition
         )
         for state in self._views:
             state.mark = marker.views.get(state.view.name, state.mark)
@@ -269,14 +272,15 @@ class PartitionCounter:
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
         """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
         own = {state.view.name for state in self._views}
-        others = (value for key, value in rows.scan(MARKER, after(MARKER)) if key != self._marker_key())
-        came = own & {name for value in others for name in decode(Marker, value).views}
+        others = read_other_markers(rows, self._source)
+        came = own & {name for other in others for name in other.views}
         went = marker.views.keys() & (self._configured - own)
         if came | went:
             raise ConfigError(_changed(min(came | went)))
 
     def learn(self, schemas: Schemas) -> None:
         """Take the schemas of the chunks to come: a step asks nobody for one."""
+        self.schema_outcomes.learn(schemas)
         self._decoder.learn(schemas)
 
     def chunk(self, records: Sequence[Record], now_ms: int, begins: int = 0) -> Step:
@@ -292,6 +296,9 @@ class PartitionCounter:
         fresh = yield from fresh_records(records, self._marker.offset)
         if not fresh:
             return
+        fresh, outcomes = self.schema_outcomes.settle(fresh)
+        if outcomes:
+            yield Commit(outcomes)
         missing = self._pass_to(fresh[0].offset, begins, now_ms)
         yield from self._tell_missing([missing])
         decoded = self._decoder.decode(fresh)
@@ -311,7 +318,7 @@ class PartitionCounter:
         self._marker.offset = last
         bounded = (state.participation for state in self._counting if state.participation is not None)
         entered = [row for one in bounded for row in one.stored(last)]
-        return Commit([*changed, *entered, self._marker_row()])
+        return Commit([*changed, *entered, *self._marker_rows.encode(self._marker)])
 
     def _count(self, decoded: Decoded, last: int, now_ms: int, partition: int) -> Generator[Effect, None, list[Row]]:
         """Count what was decoded of consecutive records of a partition of the source.
@@ -378,7 +385,7 @@ class PartitionCounter:
             missing.append(self._pass_to(end, begins, now_ms))
             self._tick(self._marker, self._partition, now_ms)
         yield from self._tell_missing(missing)
-        yield Commit([self._marker_row()])
+        yield Commit(self._marker_rows.encode(self._marker))
         yield from self._hand_on()
 
     def _tick(self, progress: Marker | SourcePartition, partition: int, now_ms: int) -> None:
@@ -465,7 +472,7 @@ class PartitionCounter:
             total[reason] = total.get(reason, 0) + amount
             yield from refusals({reason: amount}, view_of(view))
         if letters:
-            yield Send([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
+            yield SendLetters([self._dead_letters(partition, *place, list(views)) for place, views in letters.items()])
 
     def _clock(self, state: ViewState, _partition: int) -> ViewMark | SourcePartitionClock:
         """The time of a view by which the events of a partition of the source are judged."""
@@ -499,7 +506,7 @@ class PartitionCounter:
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
                 mark.hand_on(stop, state.forget_rows(stop), len(starts))
-                yield Commit([self._marker_row()])
+                yield Commit(self._marker_rows.encode(self._marker))
                 yield Increment("windows_closed", len(starts), (("view", view.view),))
             if any(state.is_over for state in closed):
                 self._choose()
@@ -596,12 +603,6 @@ class PartitionCounter:
         for state in states:
             if state.participation is not None:
                 yield from state.participation.erased(None if state.is_over else state.mark.open_from_ms)
-
-    def _marker_key(self) -> bytes:
-        return MARKER + text(self._source)
-
-    def _marker_row(self) -> tuple[bytes, bytes]:
-        return self._marker_key(), encode(self._marker)
 
 
 def _changed(view: str) -> str:

@@ -49,6 +49,11 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class SendLetters(Send):
+    """Publish dead letters, all for one partition of a topic; they are dropped if that does not take them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Publish(Send):
     """Publish records to readers at a slot that has come; they bear its time."""
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from stream_dp.windows.local_times import DEFAULT_ZONE, read_zone, text_ms
+from stream_dp.windows.nesting import SURELY_FLAT_BYTES, is_too_deep
 from stream_dp.windows.plausible_times import BAD_WATERMARK
 from stream_dp.windows.records import Records
 
@@ -113,7 +114,9 @@ def clash(fields: Iterable[tuple[str, bool]]) -> tuple[str, str] | None:
 
 
 UNREADABLE_HEADER = "stream-dp-unreadable"
-"""Header of the stand-in for a record that the Kafka client cannot read; its value is the reason."""
+"""Header of the stand-in for a record that cannot be read; its value is the reason."""
+UNKNOWN_SCHEMA = "unknown_schema"
+"""Why a record is refused whose schema the registry does not have."""
 UNREADABLE_REASONS = frozenset(
     {"record_too_large", "bad_header", "damaged_record", "damaged_batch", "unsupported_format"}
 )
@@ -226,6 +229,9 @@ class Values(Protocol):
     def learn(self, schemas: Schemas) -> None:
         """Take the schemas of the values to come."""
 
+    def are_readable(self, values: Sequence[bytes]) -> bool:
+        """Return True if no value is nested too deeply to be read; there is at least one."""
+
     def read(self, value: bytes) -> Any:  # noqa: ANN401  a struct made at run time
         """The fields of a value.
 
@@ -248,6 +254,12 @@ class JsonValues:
             event: what values are read into.
         """
         self.read: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+
+    def are_readable(self, values: Sequence[bytes]) -> bool:
+        """See `Values`."""
+        if max(map(len, values)) <= SURELY_FLAT_BYTES:
+            return True
+        return not any(map(is_too_deep, values))
 
     def learn(self, schemas: Schemas) -> None:
         """JSON has none."""
@@ -314,6 +326,8 @@ class EventDecoder:
         keys, values = cast("list[bytes]", records.keys), cast("list[bytes]", records.values)
         if any(self._lists) or not all(keys) or not all(values) or max(map(len, keys)) > MAX_KEY_BYTES:
             return False
+        if not self._values.are_readable(values):
+            return False
         try:
             events = list(map(self._read, values))
             if self._user is not None and not _are(keys, _all_texts(list(map(self._user, events)))):
@@ -346,7 +360,7 @@ class EventDecoder:
 
     def _event(self, record: Record, out: Decoded, columns: Sequence[list[Any]]) -> None:
         key = record.key
-        event = _event(self._read, record.value or b"")
+        event = _event(self._values, record.value or b"")
         if not key or len(key) > MAX_KEY_BYTES:
             raise RefusedError("bad_key")
         if self._user is not None and str(self._user(event)).encode() != key:
@@ -406,7 +420,7 @@ class KeyReader:
     def _user(self, value: bytes) -> bytes:
         if len(value) > MOST_BYTES:
             raise RefusedError("record_too_large")
-        user = str(self._key(_event(self._values.read, value))).encode()
+        user = str(self._key(_event(self._values, value))).encode()
         if not user or len(user) > MAX_KEY_BYTES:
             raise RefusedError("bad_key")
         return user
@@ -433,23 +447,25 @@ def _are(keys: Sequence[bytes], users: Sequence[str]) -> bool:
     return joined.count(b"\n") == len(keys) - 1 and "\n".join(users).encode() == joined
 
 
-def _event(read: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401
+def _event(values: Values, value: bytes) -> Any:  # noqa: ANN401
+    if not values.are_readable([value]):
+        raise RefusedError(values.malformed)
     try:
-        return read(value)
+        return values.read(value)
     except msgspec.ValidationError as error:
         missing = "missing required" in str(error)
         raise RefusedError("missing_field" if missing else "wrong_type") from None
 
 
 def unreadable_reason(record: Record) -> str | None:
-    """Return why the Kafka client could not read a record; None for one that it read."""
+    """Return why a record could not be read; None for one that was read."""
     if record.key is not None or record.value is not None or not record.headers:
         return None
     name, reason = record.headers[0]
     if name != UNREADABLE_HEADER or reason is None:
         return None
     text = reason.decode(errors="replace")
-    return text if text in UNREADABLE_REASONS else None
+    return text if text in UNREADABLE_REASONS or text == UNKNOWN_SCHEMA else None
 
 
 def _without_event(record: Record, out: Decoded, *, is_keyed: bool) -> None:

@@ -26,8 +26,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stream_dp.windows.count_rows import JOURNAL, REPEATS, JournalRow, Marker, SourcePartitionClock, ViewMark
 from stream_dp.windows.effects import Commit, Effect, Erase, Increment, Message, Rows, Send
-from stream_dp.windows.encoding import CHUNK_BYTES, after, cut, decode, encode, row_size, text, window_key, window_start
+from stream_dp.windows.encoding import CHUNK_BYTES, after, cut, decode, row_size, text, window_key, window_start
 from stream_dp.windows.gaps import begin_in_gap, joined, open_gaps
+from stream_dp.windows.marker_rows import MarkerRows
 from stream_dp.windows.merging import LOST, Partial
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView
 
@@ -51,11 +52,11 @@ class Handover:
         self._rows = rows
         self._known = frozenset(marker.views)
 
-    def carried_out(self, key: bytes, outlet: Callable[[Partial], Message], partition: int) -> Iterator[Effect]:
+    def carried_out(self, stored: MarkerRows, outlet: Callable[[Partial], Message], partition: int) -> Iterator[Effect]:
         """Hand over what is not handed over yet.
 
         Args:
-            key: of the marker's row.
+            stored: the rows of the marker.
             outlet: where partials go.
             partition: of the source.
         """
@@ -69,7 +70,7 @@ class Handover:
         for view in ending:
             yield from self._move(view)
         if fresh or ending:
-            yield Commit([(key, encode(self._marker))])
+            yield Commit(stored.encode(self._marker))
         for view in self._views:
             if view.until_ms is not None:
                 if left := [(key, None) for key, _ in self._behind(view, view.until_ms)]:

@@ -18,11 +18,12 @@ import msgspec
 
 from stream_dp.windows.count_rows import SourcePartition, SourcePartitionClock, SourceProgress, rekey_key
 from stream_dp.windows.counting import DeadLetters, PartitionCounter, Row, fresh_records
-from stream_dp.windows.effects import Commit, Effect, Increment, Message, Rows, Send, Step, Warn
+from stream_dp.windows.effects import Commit, Effect, Increment, Message, Rows, Send, SendLetters, Step, Warn
 from stream_dp.windows.encoding import ENTRIES_BYTES, cut, decode, encode
 from stream_dp.windows.events import KeyReader, Partitioner, Record, Schemas
 from stream_dp.windows.gaps import described
 from stream_dp.windows.open_windows import ViewState
+from stream_dp.windows.schema_outcomes import SchemaOutcomes
 from stream_dp.windows.views import CountedView, plausible_times
 
 _ENTRY_BYTES = 32
@@ -125,6 +126,7 @@ class Rekeyer:
         self._outlet = outlet
         self._dead_letters = dead_letters
         self._marker = SourceProgress()
+        self.schema_outcomes = SchemaOutcomes(source, is_keyed=False)
 
     @property
     def next_offset(self) -> int:
@@ -138,12 +140,14 @@ class Rekeyer:
 
     def load(self, rows: Rows) -> Step:
         """Go on where the table says."""
+        self.schema_outcomes.load(rows)
         stored = rows.get(rekey_key(self._source))
         self._marker = SourceProgress() if stored is None else decode(SourceProgress, stored)
         yield from ()
 
     def learn(self, schemas: Schemas) -> None:
         """Take the schemas of the chunks to come: a step asks nobody for one."""
+        self.schema_outcomes.learn(schemas)
         self._reader.learn(schemas)
 
     def chunk(self, records: Sequence[Record], now_ms: int, begins: int = 0) -> Step:
@@ -157,6 +161,9 @@ class Rekeyer:
         fresh = yield from fresh_records(records, self._marker.offset)
         if not fresh:
             return
+        fresh, outcomes = self.schema_outcomes.settle(fresh)
+        if outcomes:
+            yield Commit(outcomes)
         yield from self._pass_to(fresh[0].offset, begins, now_ms)
         marker = self._marker
         keyed = self._reader.read(fresh)
@@ -164,8 +171,9 @@ class Rekeyer:
         if watermarks:
             yield Increment("watermarks_read", len(watermarks))
         places = sorted([*keyed.refused, *not_believed])
-        letters = [self._dead_letters(self._partition, *place, self._views) for place in places]
-        yield Send([*letters, *self._batches(keyed.events, watermarks, now_ms)])
+        if places:
+            yield SendLetters([self._dead_letters(self._partition, *place, self._views) for place in places])
+        yield Send([*self._batches(keyed.events, watermarks, now_ms)])
         refused = Counter(reason for _, reason in places)
         for reason, amount in sorted(refused.items()):
             yield Increment("events_refused", amount, (("reason", reason), ("view", "")))

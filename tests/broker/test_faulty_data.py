@@ -34,8 +34,8 @@ async def test_a_first_start_on_users_in_wrong_partitions_ends_with_code_2_befor
             worker.end()
         (said,) = [line for line in worker.ending().splitlines() if line.startswith("error: ")]
         assert (
-            f"error: sources.visits: a worker would refuse about 60 % of the records in topic {app.plan.name}.visits"
-            in said
+            "error: sources.visits: a worker would refuse most records of more than half of the users in topic "
+            f"{app.plan.name}.visits" in said
         )
         assert reason in said
         assert words in said

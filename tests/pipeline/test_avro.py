@@ -243,7 +243,7 @@ async def test_a_sample_is_judged_by_the_same_decoder_and_says_what_to_mend(laun
     assert sample.refused == {"missing_field": 60}
     said = f"sources.visits: missing_field (60 of 60 records): field 'pages' (views.{view}.item) is missing"
     assert sample.words()[0] == f"{said}; the events have 'at', 'page', 'user'; did you mean 'page'?"
-    with pytest.raises(ConfigError, match="would refuse nearly all"):
+    with pytest.raises(ConfigError, match="would refuse most records of more than half of the users"):
         await check_first_starts(app.plan, app.client, now)
 
 

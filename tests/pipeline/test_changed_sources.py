@@ -6,7 +6,7 @@ What an event counts for is decided by its time alone, however late or early it 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.runtime.sources import schema_registry as client
 from stream_dp.runtime.sources.schema_registry import SourceSchemas
 from stream_dp.testing import Event, Raw, SourceWriter, Watermark
-from stream_dp.windows.events import WATERMARK_HEADER, Record, Schemas
+from stream_dp.windows.events import WATERMARK_HEADER, Schemas
 from tests.support.avro import bare, written
 from tests.support.changing import Changing, Make
 from tests.support.registry import FakeRegistry, fake_registry, named
@@ -161,7 +161,7 @@ async def test_another_field_of_avro_is_read_from_a_boundary_on_also_where_the_c
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
     avro = ("partitions: 3", "partitions: 3, format: avro")
     made = await changing(RICH, avro, named(fake.url))
-    app, of = made.app, SourceSchemas.of
+    app, find = made.app, SourceSchemas.find
     made.clock.now_ms = made.at(60)
     worker = await app.start(clock_ms=made.clock, unchecked_data=True)
     script: list[Event | Watermark] = []
@@ -174,15 +174,15 @@ async def test_another_field_of_avro_is_read_from_a_boundary_on_also_where_the_c
     await publish((0, 1))
     await made.consumed(300 + 3)
 
-    async def overtaken(self: SourceSchemas, records: list[Record]) -> Schemas:
+    async def overtaken(self: SourceSchemas, wanted: Set[bytes], **options: float) -> Schemas:
         """Settings come to hold between the answer of the registry and the counting."""
-        answer = await of(self, records)
+        answer = await find(self, wanted, **options)
         if len(made.definitions()) == 1:
             await made.apply(2, *PLACES)
             await worker.host.catch_up()
         return answer
 
-    monkeypatch.setattr(SourceSchemas, "of", overtaken)
+    monkeypatch.setattr(SourceSchemas, "find", overtaken)
     await publish((2, 3))
     await made.learned(2)
     await made.consumed(2 * 303)

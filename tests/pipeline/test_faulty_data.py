@@ -157,7 +157,7 @@ async def test_history_is_no_fault_whenever_the_view_begins(app: Application) ->
 async def test_few_records_keep_nobody_from_beginning_but_are_told_of(
     app: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await app.publish(expected(app, "null keys")[0][:19])
+    await app.publish(expected(app, "null keys")[0][:9])
     await begin(app)
     assert "sources.visits: null_key (nearly all of the newest records): they have no key" in caplog.text
 
@@ -178,6 +178,19 @@ async def test_half_of_the_records_with_a_fault_keep_nobody_from_beginning_one_m
     await app.publish(bad[:1])
     with pytest.raises(ConfigError, match=r"null_key \(about 50 % of the newest records\)"):
         await begin(app)
+
+
+ONE_PARTITION = ("partitions: 3", "partitions: 1")
+REKEYED = (", user: user", ", key: user")
+
+
+@pytest.mark.parametrize("number", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("app", [(ONE_PARTITION,), (ONE_PARTITION, REKEYED)], indirect=True)
+async def test_records_of_one_user_keep_nobody_from_beginning(app: Application, number: int) -> None:
+    """They are most of the newest records, or all of them."""
+    await app.publish(visits(app, wall_clock_ms())[:60])
+    await app.publish([Raw(0, b"X", b'{"user": "X", "page": true, "at": 5}')] * number)
+    await begin(app)
 
 
 @pytest.mark.parametrize("app", [(("partitions: 3", "partitions: 2"),)], indirect=True)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import pytest
 
+from stream_dp.config.access import MEMORY
+from stream_dp.runtime.embedded import MemoryWriter
+from stream_dp.runtime.faust import letters
 from stream_dp.testing import Application, Event, ManualClock, Raw, SourceWriter, Watermark
+from stream_dp.windows.effects import Message
 from tests.support.oracle import count_script
-from tests.support.views import oracle_bytes
+from tests.support.views import only_view, oracle_bytes, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 
@@ -89,12 +95,12 @@ async def test_every_kind_of_bad_record_is_counted_once_and_the_rest_is_released
     published = await app.published(view.name)
     assert published == oracle_bytes(app, view, windows)
 
-    letters = [json.loads(letter) for letter in await app.dead_letters()]
-    assert Counter(letter["reason"] for letter in letters) == due
-    for letter in letters:
+    noted = [json.loads(letter) for letter in await app.dead_letters()]
+    assert Counter(letter["reason"] for letter in noted) == due
+    for letter in noted:
         assert set(letter) == {"topic", "partition", "offset", "reason", "views"}
         assert (letter["topic"], letter["views"]) == (view.source.topic, [view.name])
-    places = [(letter["partition"], letter["offset"]) for letter in letters]
+    places = [(letter["partition"], letter["offset"]) for letter in noted]
     assert len(set(places)) == len(places)
     public = [*await app.dead_letters(), *(row for rows in published.values() for row in rows)]
     assert not [row for row in public if PLANTED.encode() in row]
@@ -121,3 +127,37 @@ async def test_a_record_that_is_refused_leaves_its_offset_behind_and_is_not_read
 
     assert worker.counters.total("events_refused") == 0
     assert len(await app.dead_letters()) == 2
+
+
+@pytest.mark.parametrize("broker", [MEMORY])
+async def test_dead_letter_topic_without_leader_stops_no_counting(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused records of one user, again and again: the events of all others are released."""
+    app = await launch()
+    view = only_view(app)
+    start = start_of(view)
+    publish = MemoryWriter.publish
+
+    async def without_leader(self: MemoryWriter, messages: Sequence[Message], timestamp_ms: int | None = None) -> None:
+        if any(message.topic == view.source.dead_letter_topic for message in messages):
+            await asyncio.Event().wait()
+        await publish(self, messages, timestamp_ms)
+
+    monkeypatch.setattr(MemoryWriter, "publish", without_leader)
+    monkeypatch.setattr(letters, "LETTERS_SECONDS", 0.05)
+    worker = await app.start()
+    bad = Raw(0, b"X", b"{")
+    events = [Event(f"u{number}", "/", start) for number in range(90)]
+
+    async def refused(number: int) -> bool:
+        return worker.counters.total("events_refused") == number
+
+    for number in (1, 2):
+        await app.publish([bad])
+        await app.eventually(partial(refused, number))
+    await app.publish([*events, Watermark(start + 2 * MINUTE)])
+    await app.wait_for_releases(view.name, 1)
+    assert worker.counters.total("events_counted") == len(events)
+    assert worker.counters.total("dead_letters_dropped") == 1
+    await app.stop()

@@ -13,7 +13,7 @@ from stream_dp.windows.plausible_times import BAD_WATERMARK
 
 
 def _reasons() -> frozenset[str]:
-    found: set[str] = {CHANGED, REFUSED, BAD_WATERMARK, *events.UNREADABLE_REASONS}
+    found: set[str] = {CHANGED, REFUSED, BAD_WATERMARK, events.UNKNOWN_SCHEMA, *events.UNREADABLE_REASONS}
     for module in (avro, bounding, events, schemas):
         assert module.__file__ is not None
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):

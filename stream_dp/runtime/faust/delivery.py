@@ -20,6 +20,7 @@ from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import caps
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.faust.app import App
+from stream_dp.runtime.faust.letters import DROPPED, DeadLetterBox
 from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
@@ -36,6 +37,7 @@ from stream_dp.windows.effects import (
     Message,
     Publish,
     Send,
+    SendLetters,
     Step,
     Warn,
 )
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stream_dp.worker")
 
-OF_A_PROCESS = frozenset({"events_replayed", "partials_repeated", ROWS_LOADED, "grants"})
+OF_A_PROCESS = frozenset({"events_replayed", "partials_repeated", ROWS_LOADED, "grants", DROPPED})
 """The counters that say what a process did. All others say what became of the data, and are stored with it."""
 
 
@@ -156,6 +158,7 @@ class Carrier:
 
     Attributes:
         counters: what was counted since the start of the worker.
+        letters: sends dead letters.
         balances: what its ledgers have left, by what was published.
         outboxes: what waits to be published (`Publisher`), by partition and the owner as whom
             it was loaded.
@@ -173,6 +176,7 @@ class Carrier:
             topics: the topics of the application.
         """
         self.counters = Counters()
+        self.letters = DeadLetterBox(self.counters.add)
         self.balances = Balances(topics.accounts)
         self.release_topics = ReleaseTopics(topics.release)
         self.publishing = asyncio.Lock()
@@ -224,6 +228,8 @@ class Carrier:
                     case Leave():
                         self.outboxes.setdefault((partition, owner), Outboxes(self._accounts)).add(effect)
                         self.outboxes_changed.set()
+                    case SendLetters(messages):
+                        await self.letters.send(messages, owner)
                     case Send(messages):
                         await self.send(messages, owner)
                     case Erase(first, last):

@@ -43,11 +43,12 @@ from stream_dp.runtime.kafka.control_topic import read_order
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError, Writer
 from stream_dp.runtime.sources.schema_registry import SourceSchemas, needed
-from stream_dp.windows.count_rows import MARKER, Marker
+from stream_dp.windows.avro import headers
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Rows, Step
-from stream_dp.windows.encoding import cut, decode, text
+from stream_dp.windows.encoding import cut, decode
 from stream_dp.windows.events import Schemas
+from stream_dp.windows.marker_rows import read_marker
 from stream_dp.windows.merging import BucketMerger, Named
 from stream_dp.windows.rekeying import Rekeyer, events_in, place_behind
 
@@ -209,6 +210,7 @@ class Host(Carrier):
         self._forget_parts()
         self.positions.forget()
         self.release_topics.forget()
+        self.letters.forget()
         self.outboxes.clear()
 
     def _forget_parts(self) -> None:
@@ -259,17 +261,21 @@ class Host(Carrier):
         """
         while True:
             part, times = await self.part(chunk.topic, chunk.partition), self._times_forgotten
-            schemas = await self.schemas(chunk)
+            schemas = await self.schemas(chunk, part)
             begins = await self._begins({chunk.topic: part}, chunk.partition, {chunk.topic: chunk.records[0].offset})
             if times == self._times_forgotten:
                 part.learn(schemas)
                 return part, begins.get(chunk.topic, 0)
 
-    async def schemas(self, chunk: Chunk) -> Schemas:
+    async def schemas(self, chunk: Chunk, part: Rekeyer | PartitionCounter) -> Schemas:
         """Return the schemas of a chunk's values: none has to be asked for later, when it is counted.
 
         A registry that does not answer is waited for; what stands behind the chunk waits with it. A stop does not: the
         chunk is left to the next start.
+
+        Args:
+            chunk: the chunk.
+            part: counts it, or passes it on.
 
         Raises:
             GaveWayError: the partition is given away, or may have been; the chunk has to be read again.
@@ -279,7 +285,13 @@ class Host(Carrier):
             return {}
         is_rekeyed = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
         give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
-        return await schemas.asked(events_in(chunk.records) if is_rekeyed else chunk.records, give_way)
+        if is_rekeyed:  # whoever passed them on knew their schemas
+            return await schemas.asked(headers(events_in(chunk.records)), give_way)
+        fresh = chunk.records
+        if fresh and fresh[0].offset < part.next_offset:
+            fresh = [record for record in fresh if record.offset >= part.next_offset]
+        age_s = (self.clock_ms() - chunk.now_ms) / 1000  # the tick was made when they were in the log
+        return await schemas.asked(part.schema_outcomes.headers(fresh), give_way, age_s=age_s)
 
     def _giving_way(
         self, partition: int, topics: Collection[str], name: str, what: str
@@ -402,8 +414,8 @@ class Host(Carrier):
         """
         rows, behind = self.tables[COUNTS].rows(partition), {}
         for source in self.rekeyed.values():
-            topic, stored = self.topics.rekeyed(source.name), rows.get(MARKER + text(source.name))
-            life, offset = (0, 0) if stored is None else place_behind(decode(Marker, stored).offset)
+            topic, marker = self.topics.rekeyed(source.name), read_marker(rows, source.name)
+            life, offset = (0, 0) if marker is None else place_behind(marker.offset)
             if life == self._factory.life(topic):
                 behind[TP(topic, partition)] = offset
         if behind:

@@ -25,9 +25,10 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError, Row
-from stream_dp.windows.count_rows import MARKER, Marker, SourceProgress, rekey_key
+from stream_dp.windows.count_rows import SourceProgress, rekey_key
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import decode, encode, text
+from stream_dp.windows.marker_rows import read_marker
 from stream_dp.windows.rekeying import place_behind
 
 log = logging.getLogger("stream_dp.worker")
@@ -168,16 +169,15 @@ class Positions:
     def _counted(self, tp: TP) -> int:
         rows = self._rows(COUNTS, tp)
         if tp.topic in self._rekeyed:
-            stored = rows.get(MARKER + text(self._rekeyed[tp.topic]))
-            life, offset = (0, 0) if stored is None else place_behind(decode(Marker, stored).offset)
+            marker = read_marker(rows, self._rekeyed[tp.topic])
+            life, offset = (0, 0) if marker is None else place_behind(marker.offset)
             return offset if life == self._lives.get(tp.topic) else 0
         source = self._sources[tp.topic]
-        is_rekeyed = source.key_field is not None
-        stored = rows.get(rekey_key(source.name) if is_rekeyed else MARKER + text(source.name))
-        if stored is None:
-            return 0
-        progress: SourceProgress = decode(SourceProgress if is_rekeyed else Marker, stored)
-        return progress.offset + 1
+        if source.key_field is None:
+            counted = read_marker(rows, source.name)
+            return 0 if counted is None else counted.offset + 1
+        stored = rows.get(rekey_key(source.name))
+        return 0 if stored is None else decode(SourceProgress, stored).offset + 1
 
     def _rows(self, table: str, tp: TP) -> Rows:
         rows = self._tables[table].rows(tp.partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -136,6 +136,7 @@ class Trial:
         spread: the times of the events, by place.
         schemas: how its values were read, if they are in Avro.
         watermarks: number of believed watermarks, by partition.
+        marks: the places of the believed watermarks.
         bad_watermarks: number of refused watermarks, by the unit in which they would be believed; empty for no unit.
         reached_ms: the furthest of them; None where there is none.
         refused: the records that are no event, by reason.
@@ -144,6 +145,7 @@ class Trial:
         mistimed: their events.
         lags_ms: how long after its time each event was written, sorted; only records with a timestamp.
         places: by user, the partitions that have events of them.
+        users: by record, who wrote it; a record whose user is not known has no entry.
         views: what each view makes of the events.
     """
 
@@ -152,6 +154,7 @@ class Trial:
     spread: TimeSpread[Place]
     schemas: Schemas = field(default_factory=dict)
     watermarks: Counter[int] = field(default_factory=Counter)
+    marks: set[Place] = field(default_factory=set)
     bad_watermarks: Counter[str] = field(default_factory=Counter)
     reached_ms: int | None = None
     refused: defaultdict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
@@ -160,6 +163,7 @@ class Trial:
     mistimed: list[Place] = field(default_factory=list)
     lags_ms: list[int] = field(default_factory=list)
     places: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    users: dict[Place, bytes] = field(default_factory=dict)
     views: dict[str, Taken] = field(default_factory=dict)
 
     @property
@@ -176,15 +180,36 @@ class Trial:
         """Time at which the newest record was written; None if no record has a timestamp."""
         return max((record.timestamp for record in self.sample if record.timestamp >= 0), default=None)
 
-    def faulty(self, view: str) -> int:
-        """Return the number of records that a view does not count because of a fault that producers have to mend.
+    def faulty(self, view: str) -> set[Place]:
+        """Return the records that a view does not count because of a fault that producers have to mend.
 
         That events are late, or before the first window, is none: history may be older than what a view is about. It is
         where their times make no sense in the unit that is configured.
         """
         own = [place for reason, places in self.views[view].refused.items() if reason == "future" for place in places]
         of_all = [place for places in self.refused.values() for place in places]
-        return len({*of_all, *self.misplaced, *self.mistimed, *own})
+        return {*of_all, *self.misplaced, *self.mistimed, *own}
+
+    def users_with(self, places: Collection[Place]) -> tuple[int, int]:
+        """Return how many users have mostly records among some, and how many there are.
+
+        Each user counts once, however many records they wrote. A record whose user is not known counts as one.
+        """
+        chosen = set(places)
+        records: defaultdict[bytes | Place, int] = defaultdict(int)
+        among: defaultdict[bytes | Place, int] = defaultdict(int)
+        for place in self.events_at:
+            user = self.users.get(place, place)
+            records[user] += 1
+            among[user] += place in chosen
+        return sum(2 * among[user] > number for user, number in records.items()), len(records)
+
+    @property
+    def events_at(self) -> Iterator[Place]:
+        """The places of the records that are no believed watermark."""
+        marks = self.marks
+        places = ((at, record.offset) for at, records in self.sample.records.items() for record in records)
+        return (place for place in places if place not in marks)
 
 
 class _Second(NamedTuple):
@@ -221,7 +246,9 @@ def count_sample(
     plausible = PlausibleTimes.of((window.first_ms for window in windows), (window.max_ahead_ms for window in windows))
     spread = TimeSpread[Place](plausible, now_ms, longest_gap_ms(window.shape for window in windows))
     trial = Trial(sample, now_ms, spread, schemas)
-    seconds = list(_seconds(sample, _reader(source, views, schemas), now_ms))
+    seconds = list(_seconds(sample, _reader(source, views, schemas, trial.users), now_ms))
+    if source.key_field is None:
+        trial.users = {(at, one.offset): one.key for at, some in sample.records.items() for one in some if one.key}
     written = {(at, record.offset): record for at, records in sample.records.items() for record in records}
     events: list[Place] = []
     times: list[tuple[int, int]] = []
@@ -231,6 +258,7 @@ def count_sample(
         decoded.refused += not_believed
         trial.bad_watermarks.update(plausible.unit_of(claimed[offset], now_ms) for offset, _ in not_believed)
         trial.watermarks[partition] += len(decoded.watermarks)
+        trial.marks.update((partition, offset) for offset, _ in decoded.watermarks)
         for _, time in decoded.watermarks:
             trial.reached_ms = max(time, trial.reached_ms or time)
         for offset, reason in decoded.refused:
@@ -255,8 +283,17 @@ def count_sample(
     return trial
 
 
-def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> Callable[[Sequence[Record]], Decoded]:
-    """Decodes records of a source, keyed by user or not."""
+def _reader(
+    source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas, users: dict[Place, bytes]
+) -> Callable[[Sequence[Any]], Decoded]:
+    """Return what decodes records of a source, keyed by user or not.
+
+    Args:
+        source: the source.
+        views: the views on it.
+        schemas: how its values are read, if they are in Avro.
+        users: gets the users that are in the values, if the source is not keyed by user.
+    """
     decoder = event_decoder(source, views)
     decoder.learn(schemas)
     if source.key_field is None:
@@ -264,8 +301,10 @@ def _reader(source: SourcePlan, views: Sequence[ViewPlan], schemas: Schemas) -> 
     reader = key_reader(source)
     reader.learn(schemas)
 
-    def rekeyed(records: Sequence[Record]) -> Decoded:
+    def rekeyed(records: Sequence[Any]) -> Decoded:
         keyed = reader.read(records)
+        at = {record.offset: record.partition for record in records}
+        users.update({(at[one.offset], one.offset): user for user, one in keyed.events})
         events = [RekeyedEvent(one.offset, one.timestamp, user, one.value or b"") for user, one in keyed.events]
         decoded = decoder.decode(cast("Sequence[Record]", events))
         decoded.watermarks = keyed.watermarks

@@ -1,8 +1,8 @@
 """Schemas from a registry: asked for once, before the records that need them are counted, and waited for.
 
-The numbers of a registry are for good: what it has under one never changes. So what a record comes to is the same
-whenever it is read. A registry that does not answer, or not as one does, is waited for; only where it says, and says
-again, that it has no such schema, records are refused for that.
+The numbers of a registry are permanent: what it has under one never changes. That it lacks one is believed for a single
+chunk: a number that one user made up may be the schema of other users a moment later. A registry that does not answer
+is waited for. If it rejects a number while it answers other questions, it lacks that number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -42,19 +42,22 @@ from stream_dp.windows.events import EventFormat, Read, Record, Schemas
 log = logging.getLogger("stream_dp.worker")
 
 ANSWER_SECONDS = 10.0
+CONNECTIONS = 8
 SAY_SECONDS = 60.0
 GIVE_WAY_SECONDS = 0.2
 """Between two lines of the log about a registry that is waited for."""
 SURE_SECONDS = 1.0
-"""After so long a registry is asked again for what it says it does not have: its copies may be behind one another."""
-UNKNOWN_SECONDS = 10.0
-"""For so long that stays believed."""
+"""Age of a record from which on an answer that its schema is missing is final: copies of a registry may lag."""
 MOST_READINGS = 500
 """Kept for a source."""
 MOST_REFERENCES = 64
 _ANSWER_BYTES = 8 * MAX_SCHEMA_BYTES
 _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
-"""Codes in a registry's own answer; a 404 without one comes from something else."""
+"""Codes in a registry's own answer."""
+MAX_NUMBER = (1 << 31) - 1
+"""Largest number that a registry gives to a schema."""
+_REJECTED = (400, 404, 422)
+"""Answers about one number, not about the registry, if the registry answers other questions."""
 
 
 class SchemaRegistry:
@@ -78,27 +81,27 @@ class SchemaRegistry:
         self._session = session
         self._patient = patient
         self._said = 0.0
+        self._turns = asyncio.Semaphore(CONNECTIONS)  # the time limit of a request begins when it has a connection
 
     def __str__(self) -> str:
         """In words, for whoever waits for it."""
         return f"the schema registry at {self.registry.url}"
 
     async def text(self, number: int) -> tuple[str, Sequence[str]] | None:
-        """The schema of a number, as soon as the registry answers.
+        """Return the schema of a number, as soon as the registry answers.
 
         Returns:
-            The schema, and those that it refers to, each behind what it refers to itself; None: there is none.
+            The schema, and those that it refers to, each behind what it refers to itself; None if the registry does
+            not have it now.
 
         Raises:
             UnusableSchemaError: it is not in Avro, or refers to too much or to what is not there.
             ConfigError: the registry does not let us in.
             OutageError: it does not answer, and is not waited for.
         """
-        path = f"schemas/ids/{number}"
-        found = await self._patiently(path, _NO_SCHEMA)
-        if found is None:
-            await asyncio.sleep(SURE_SECONDS)
-            found = await self._patiently(path, _NO_SCHEMA)
+        if number > MAX_NUMBER:
+            return None
+        found = await self._patiently(f"schemas/ids/{number}", _NO_SCHEMA)
         if found is None:
             return None
         references: dict[tuple[str, int], str] = {}
@@ -128,14 +131,44 @@ class SchemaRegistry:
             into[place] = found["schema"]
 
     async def _ask(self, path: str, *nothing: int) -> Mapping[str, Any] | None:
-        """Return the document at a path; None where the registry answers with one of some codes.
+        """Return the document at a path; None if the registry does not have it.
+
+        Args:
+            path: the path.
+            nothing: codes by which a registry says so; it may also reject the path without one of them.
 
         Raises:
             OutageError: it does not answer, or something answers in its place.
         """
+        status, words, answer = await self._get(path)
+        if status in _REJECTED and (_code(answer) in nothing or await self._answers_others()):
+            return None
+        if status != 200 or not isinstance(answer, dict) or "schema" not in answer:
+            raise OutageError(f"it answers {words}, which is not an answer of a schema registry")
+        return answer
+
+    async def _answers_others(self) -> bool:
+        """Return True if the address is that of a registry which answers: it says what a registry says.
+
+        A proxy, or a wrong path in the address, answers every question with the same rejection.
+        """
+        status, _, answer = await self._get(f"schemas/ids/{MAX_NUMBER}")
+        if _code(answer) == _NO_SCHEMA or (status == 200 and isinstance(answer, dict) and "schema" in answer):
+            return True
+        status, _, answer = await self._get("schemas/types")
+        return status == 200 and isinstance(answer, list)
+
+    async def _get(self, path: str) -> tuple[int, str, Any]:
+        """Return the status of the answer for a path, the same in words, and its JSON; None if it is not JSON.
+
+        Raises:
+            ConfigError: the registry does not let us in.
+            OutageError: it does not answer.
+            UnusableSchemaError: the answer is too long.
+        """
         try:
-            answering = self._session.get(URL(f"{self.registry.url}/{path}", encoded=True), allow_redirects=False)
-            async with answering as response:
+            url = URL(f"{self.registry.url}/{path}", encoded=True)
+            async with self._turns, self._session.get(url, allow_redirects=False) as response:
                 body, status = await response.content.read(_ANSWER_BYTES + 1), f"{response.status} {response.reason}"
                 while len(body) <= _ANSWER_BYTES and (more := await response.content.read(_ANSWER_BYTES)):
                     body += more
@@ -151,11 +184,7 @@ class SchemaRegistry:
             answer = json.loads(body)
         except (ValueError, RecursionError):
             answer = None
-        if response.status == 404 and isinstance(answer, dict) and answer.get("error_code") in nothing:
-            return None
-        if response.status != 200 or not isinstance(answer, dict) or "schema" not in answer:
-            raise OutageError(f"it answers {status}, which is not an answer of a schema registry")
-        return answer
+        return response.status, status, answer
 
     async def _patiently(self, path: str, *nothing: int) -> Mapping[str, Any] | None:
         """Return the document at a path as `_ask` does, asked for until there is an answer."""
@@ -180,6 +209,11 @@ class SchemaRegistry:
         self.waits = True
 
 
+def _code(answer: object) -> object:
+    """Return the error code in a registry's answer; None if it has none."""
+    return answer.get("error_code") if isinstance(answer, dict) else None
+
+
 class SourceSchemas:
     """Schemas of one source's values, by the number in front of them."""
 
@@ -195,7 +229,6 @@ class SourceSchemas:
         self._source = source
         self._form = form
         self._known: dict[bytes, Read] = {}
-        self._unknown: dict[bytes, float] = {}
         self._asking = asyncio.Lock()
 
     def go_by(self, form: EventFormat) -> None:
@@ -203,14 +236,17 @@ class SourceSchemas:
         if form != self._form:
             self._form, self._known = form, {}
 
-    async def asked(self, records: Sequence[Record], give_way: Callable[[], Awaitable[None]]) -> Schemas:
-        """As `of`, but that a stop or a rebalance is not kept waiting: both wait for what agents have at hand.
+    async def asked(
+        self, wanted: Set[bytes], give_way: Callable[[], Awaitable[None]], *, age_s: float = 0.0
+    ) -> Schemas:
+        """Ask as `find` does, but let a stop or a rebalance go first: both wait for the chunks that agents have.
 
         Args:
-            records: the records.
-            give_way: looks again and again, while there is no answer, whether either is; does not return if so.
+            wanted: as of `find`.
+            give_way: checks, repeatedly while there is no answer, for either; does not return if there is one.
+            age_s: as of `find`.
         """
-        asking = asyncio.ensure_future(self.of(records))
+        asking = asyncio.ensure_future(self.find(wanted, age_s=age_s))
         try:
             while not asking.done():
                 await asyncio.wait({asking}, timeout=GIVE_WAY_SECONDS)
@@ -221,31 +257,41 @@ class SourceSchemas:
         return asking.result()
 
     async def of(self, records: Sequence[Record]) -> Schemas:
-        """Return the readers of some records' values, as soon as the registry has answered.
+        """Return the readers of some records' values, as `find` does."""
+        return await self.find(headers(records))
+
+    async def find(self, wanted: Set[bytes], *, age_s: float = 0.0) -> Schemas:
+        """Return the readers of the values with some headers, as soon as the registry has answered.
+
+        Args:
+            wanted: the headers.
+            age_s: seconds for which the values have been in the log at least.
 
         Raises:
             ConfigError: the registry does not let us in.
             OutageError: it does not answer, and is not waited for.
         """
-        wanted, known, form = headers(records), self._known, self._form
-        if wanted - known.keys():
-            async with self._asking:
-                await self._learn(wanted, known, form)
-        found = {**dict.fromkeys(self._unknown, unknown_schema), **known}
-        return {header: found[header] for header in wanted}
+        known = self._known
+        form = self._form
+        if wanted <= known.keys():
+            return {header: known[header] for header in wanted}
+        async with self._asking:  # only who holds it forgets what is known
+            missing = await self._learn(wanted - known.keys(), known, form)
+            if missing and age_s < SURE_SECONDS:
+                await asyncio.sleep(SURE_SECONDS - max(0.0, age_s))
+                await self._learn(missing, known, form)
+            spare = max(0, len(known) - MOST_READINGS)
+            for header in [header for header in known if header not in wanted][:spare]:
+                del known[header]
+            return {header: known.get(header, unknown_schema) for header in wanted}
 
-    async def _learn(self, wanted: set[bytes], known: dict[bytes, Read], form: EventFormat) -> None:
-        now = time.monotonic()
-        self._unknown = {header: at for header, at in self._unknown.items() if now - at < UNKNOWN_SECONDS}
-        new = [*(wanted - known.keys() - self._unknown.keys())]
-        for header, read in zip(new, await asyncio.gather(*(self._reading(one, form) for one in new)), strict=True):
-            if read is None:
-                self._unknown[header] = time.monotonic()
-            else:
-                known[header] = read
-        spare = max(0, len(known) - MOST_READINGS)
-        for header in [header for header in known if header not in wanted][:spare]:
-            del known[header]
+    async def _learn(self, new: Set[bytes], known: dict[bytes, Read], form: EventFormat) -> set[bytes]:
+        """Ask for the schemas of some headers, and return the headers of those that the registry does not have."""
+        asked = [*new]
+        readers = await asyncio.gather(*(self._reading(header, form) for header in asked))
+        found = {header: read for header, read in zip(asked, readers, strict=True) if read is not None}
+        known.update(found)
+        return set(asked) - found.keys()
 
     async def _reading(self, header: bytes, form: EventFormat) -> Read | None:
         number = number_of(header)
@@ -284,7 +330,7 @@ async def open_registry(plan: Plan, *, patient: bool = True) -> AsyncIterator[Ma
         pair = f"{registry.username}:{read_secret(registry.password)}"
         login["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
     warn_of_open(open_secrets(registry))
-    connector = TCPConnector(ssl=context or ssl.create_default_context(), limit=8)
+    connector = TCPConnector(ssl=context or ssl.create_default_context(), limit=CONNECTIONS)
     timeout = ClientTimeout(total=ANSWER_SECONDS)
     async with ClientSession(headers=login, connector=connector, timeout=timeout) as session:
         client = SchemaRegistry(registry, session, patient=patient)

@@ -16,6 +16,7 @@ from stream_dp.errors import ConfigError, Fault
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import read_accepted
 from stream_dp.runtime.kafka.topics import sources_of
+from stream_dp.runtime.sources.diagnosis import LEAST_USERS
 from stream_dp.runtime.sources.findings import (
     CLIPPED_PERCENT,
     Finding,
@@ -115,8 +116,6 @@ LIMITS: Mapping[StoppedBy, str] = {"": "", "time": "{seconds:.3g} s", "size": f"
 
 START_SECONDS = 3.0
 """Time that a first start may take for the samples."""
-LEAST_EVENTS = 20
-"""No view is kept from beginning by fewer."""
 MOST_REASONS = 3
 _FOR_GOOD_REASON = ("late", "before_start", "clipped")
 
@@ -227,7 +226,7 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
         backfill: windows that are over already are to be released: of those that would be withdrawn at once it warns.
 
     Raises:
-        ConfigError: a view would refuse most of the sample because of faulty records; or watermarks close its windows,
+        ConfigError: a view would refuse most records of most users because of faults; or watermarks close its windows,
             and all of them would be refused; or the producers use another partitioner. Late records, and records from
             before the first window, are not faults.
         BrokerError: the cluster or the schema registry does not answer, or refuses.
@@ -250,9 +249,8 @@ async def check_first_starts(plan: Plan, client: Client, now_ms: int, *, backfil
         for fault in withdrawal_faults(plan, [view.name for view in views if backfill], now_ms, trial.reached_ms):
             log.warning("%s", fault)
         found = list(findings(source, views, trial, now_ms, with_names=False))
-        worst = max(trial.faulty(view.name) for view in views)
-        if trial.events >= LEAST_EVENTS and (2 * worst > trial.events or other_partitioner(source, trial)):
-            faults.append(_refusal(source, trial, worst, found))
+        if _is_mostly_faulty(views, trial) or other_partitioner(source, trial):
+            faults.append(_refusal(source, trial, found))
         elif _believes_no_watermark(views, trial):
             faults.append(_no_watermark(source, found))
         else:
@@ -270,11 +268,20 @@ def _share(one: Finding, trial: Trial) -> str:
     return f"{one.reason} ({share_words(one.records, trial.events)} of the newest records): " if one.reason else ""
 
 
-def _refusal(source: SourcePlan, trial: Trial, worst: int, found: Sequence[Finding]) -> Fault:
+def _is_mostly_faulty(views: Sequence[ViewPlan], trial: Trial) -> bool:
+    """Return True if a view would refuse most records of most users: one user's records keep nobody from beginning."""
+    for view in views:
+        faulty, users = trial.users_with(trial.faulty(view.name))
+        if users >= LEAST_USERS and 2 * faulty > users:
+            return True
+    return False
+
+
+def _refusal(source: SourcePlan, trial: Trial, found: Sequence[Finding]) -> Fault:
     reasons = [_share(one, trial) + one.message for one in found if one.reason not in ("", *_FOR_GOOD_REASON)]
     return Fault(
         f"sources.{source.name}",
-        f"a worker would refuse {share_words(worst, trial.events)} of the records in topic {source.topic}: "
+        f"a worker would refuse most records of more than half of the users in topic {source.topic}: "
         f"{'; '.join(reasons[:MOST_REASONS])}. Nothing was created or charged. `stream-dp check FILE --sample` shows "
         "more. To begin anyway, start with --unchecked-data",
     )

@@ -42,9 +42,10 @@ from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics, sources_of
 from stream_dp.runtime.kafka.transactions import PartitionLostError
 from stream_dp.runtime.worker.health import Health
 from stream_dp.version import __version__
-from stream_dp.windows.count_rows import MARKER, Marker, Missing, SourceProgress, rekey_key
+from stream_dp.windows.count_rows import Missing, SourceProgress, rekey_key
 from stream_dp.windows.effects import Increment, Message, Rows
-from stream_dp.windows.encoding import decode, text
+from stream_dp.windows.encoding import decode
+from stream_dp.windows.marker_rows import read_marker
 from stream_dp.windows.rekeying import place_behind
 
 log = logging.getLogger("stream_dp.worker")
@@ -99,8 +100,7 @@ def _read_counts(plan: Plan, partition: int, rows: Rows, into: Standing) -> None
     for view in plan.views.values():
         totals += _zeros(view.view, COUNTED)
     for topic, source in sources_of(plan).items():
-        stored = rows.get(MARKER + text(source.name))
-        marker = None if stored is None else decode(Marker, stored)
+        marker = read_marker(rows, source.name)
         read, missing = {topic: 0}, list[Missing]()
         if marker is not None:
             read, missing = {topic: marker.offset + 1}, marker.missing

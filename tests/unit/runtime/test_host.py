@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -35,6 +35,7 @@ from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Commit, Erase, Increment, Long, Message, Send, Step
 from stream_dp.windows.encoding import encode
 from stream_dp.windows.merging import BucketMerger, MergedBucket, Partial
+from stream_dp.windows.schema_outcomes import SchemaOutcomes
 from tests.support.chosen import ordinarily
 
 CACHE = rocksdict.Cache(0)
@@ -100,6 +101,10 @@ async def test_chunk_is_acknowledged_when_the_next_one_is_asked_for(worker: Work
     assert stream.acknowledged == [1, 2]
 
 
+READER: Any = SimpleNamespace(next_offset=0, schema_outcomes=SchemaOutcomes("visits", is_keyed=True))
+"""What counts a chunk, as far as schemas are concerned."""
+
+
 class Unanswered(SourceSchemas):
     """Schemas of which a registry says nothing until it is let."""
 
@@ -109,7 +114,7 @@ class Unanswered(SourceSchemas):
         """It asks nobody."""
         self.answers = asyncio.Event()
 
-    async def of(self, records: Any) -> dict[bytes, Any]:
+    async def find(self, wanted: Set[bytes], *, age_s: float = 0.0) -> dict[bytes, Any]:
         await self.answers.wait()
         return {b"known": None}
 
@@ -122,7 +127,7 @@ async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_ask
     host, schemas = worker.host, Unanswered()
     monkeypatch.setattr(host, "_schemas", {"visits": schemas})
     chunk = Chunk("visits", 1, [], 7)
-    asking = asyncio.create_task(host.schemas(chunk))
+    asking = asyncio.create_task(host.schemas(chunk, READER))
     await asyncio.sleep(0.5)
     assert not asking.done()
     match asked_back:
@@ -136,8 +141,8 @@ async def test_chunk_that_waits_for_a_schema_gives_way_when_its_partition_is_ask
     monkeypatch.setattr(host, "_schemas", {"visits": schemas})
     schemas.answers.set()
     monkeypatch.setattr(worker.app, "rebalancing", True)
-    assert await host.schemas(chunk) == {b"known": None}, "what is known is no reason to give way"
-    assert await host.schemas(Chunk("pages", 1, [], 7)) == {}
+    assert await host.schemas(chunk, READER) == {b"known": None}, "what is known is no reason to give way"
+    assert await host.schemas(Chunk("pages", 1, [], 7), READER) == {}
 
 
 async def test_stop_leaves_a_chunk_that_waits_for_a_schema_and_no_other(
@@ -150,7 +155,7 @@ async def test_stop_leaves_a_chunk_that_waits_for_a_schema_and_no_other(
     at_hand, other = (tuples.Message(*place, 0, 0, 0, None, None, None, None, tp=place) for place in places)
     for one in (at_hand, other):
         consumer.track_message(one)
-    asking = asyncio.create_task(worker.host.schemas(Chunk("visits", 1, [], 7)))
+    asking = asyncio.create_task(worker.host.schemas(Chunk("visits", 1, [], 7), READER))
     monkeypatch.setattr(type(worker.app), "should_stop", True)
     async with asyncio.timeout(WITHIN_SECONDS):
         while at_hand in consumer.unacked:

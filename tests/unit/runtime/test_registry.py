@@ -17,6 +17,7 @@ from stream_dp.errors import ConfigError, OutageError
 from stream_dp.runtime.sources import schema_registry as registry
 from stream_dp.runtime.sources.schema_registry import SchemaRegistry, open_registry
 from stream_dp.testing import plan_from
+from stream_dp.testing.application import WITHIN_SECONDS
 from stream_dp.windows.avro import unknown_schema, unusable_schema
 from stream_dp.windows.events import RefusedError
 from tests.support.avro import VISIT, header, written
@@ -66,17 +67,53 @@ async def test_a_schema_is_asked_for_once_however_many_values_bear_its_number(
     assert several[0][header(1)](value)["page"] == "/a"
 
 
-async def test_a_schema_is_believed_to_be_missing_when_the_registry_has_said_so_twice_and_not_for_good(
-    fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_missing_schema_is_asked_for_again(fake: FakeRegistry, tmp_path: Path) -> None:
+    """A record with the next number does not decide about later records, which bear it after it is registered."""
     async with open_registry(plan_of(tmp_path, fake.url)) as schemas:
         one = schemas["site.visits"]
         assert await one.of(records(header(7))) == {header(7): unknown_schema}
-        assert await one.of(records(header(7))) == {header(7): unknown_schema}
         assert fake.asked == ["/schemas/ids/7"] * 2
-        monkeypatch.setattr(registry, "UNKNOWN_SECONDS", 0)
         fake.add(7, VISIT)
         assert (await one.of(records(header(7))))[header(7)] is not unknown_schema
+
+
+async def test_old_record_is_refused_at_once(
+    fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a made-up number in every chunk does not hold up a worker by more than a second in all."""
+    monkeypatch.setattr(registry, "SURE_SECONDS", 2 * WITHIN_SECONDS)
+    async with open_registry(plan_of(tmp_path, fake.url)) as schemas, asyncio.timeout(WITHIN_SECONDS):
+        one = schemas["site.visits"]
+        assert await one.find({header(7)}, age_s=2 * WITHIN_SECONDS) == {header(7): unknown_schema}
+    assert fake.asked == ["/schemas/ids/7"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(404, {"error_code": 404, "message": "HTTP 404 Not Found"}), (404, b"no such page"), (400, {}), (422, {})],
+)
+async def test_rejected_number_is_missing(fake: FakeRegistry, tmp_path: Path, answer: Any) -> None:
+    """A worker that waited would wait forever: the registry answers, and rejects this number again and again."""
+    fake.answers["/schemas/ids/7"] = answer
+    async with asyncio.timeout(WITHIN_SECONDS):
+        found = await of(plan_of(tmp_path, fake.url), header(7), header(1), patient=True)
+    assert found[0] is unknown_schema
+    assert found[1] is not unknown_schema
+
+
+async def test_registry_with_codes_of_its_own_is_recognised(fake: FakeRegistry, tmp_path: Path) -> None:
+    fake.answers["/schemas/ids/7"] = 404, b""
+    fake.answers[f"/schemas/ids/{registry.MAX_NUMBER}"] = 404, b""
+    fake.answers["/schemas/types"] = 200, ["AVRO"]
+    async with asyncio.timeout(WITHIN_SECONDS):
+        assert await of(plan_of(tmp_path, fake.url), header(7), patient=True) == [unknown_schema]
+
+
+async def test_number_that_no_registry_has_is_not_asked_for(fake: FakeRegistry, tmp_path: Path) -> None:
+    fake.broken = 404, b""
+    async with asyncio.timeout(WITHIN_SECONDS):
+        assert await of(plan_of(tmp_path, fake.url), header(1 << 31), patient=True) == [unknown_schema]
+    assert not fake.asked
 
 
 async def test_a_schema_that_one_copy_of_the_registry_does_not_have_yet_is_not_missing(

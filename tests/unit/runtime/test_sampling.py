@@ -43,7 +43,7 @@ def test_events_are_late_that_were_written_when_the_grace_of_their_window_was_ov
     )
     assert reasons(view, trial) == {"late": 16}
     assert trial.views[view.name].counted == 24
-    assert trial.faulty(view.name) == 0
+    assert not trial.faulty(view.name)
 
 
 def test_a_view_that_begins_with_its_configured_start_finds_all_at_once(view: ViewPlan) -> None:
@@ -52,7 +52,7 @@ def test_a_view_that_begins_with_its_configured_start_finds_all_at_once(view: Vi
     trial = count(started, sample)
     assert trial.views[view.name].counted == 16
     assert reasons(view, trial) == {"before_start": 3}
-    assert trial.faulty(view.name) == 0
+    assert not trial.faulty(view.name)
     begun = count(started, sample, began_ms=MIDNIGHT - DAY)
     assert reasons(view, begun).keys() == {"late", "before_start"}
 
@@ -60,7 +60,7 @@ def test_a_view_that_begins_with_its_configured_start_finds_all_at_once(view: Vi
 def test_events_ahead_of_their_records_are_a_fault(view: ViewPlan) -> None:
     trial = count(view, sample_of(view.source, *[(NOW, NOW)] * 5, *[(NOW + DAY + 1000, NOW)] * 7))
     assert reasons(view, trial) == {"future": 7}
-    assert trial.faulty(view.name) == 7
+    assert len(trial.faulty(view.name)) == 7
 
 
 def test_records_ahead_of_this_machine_bear_its_time_at_most(view: ViewPlan) -> None:
@@ -89,7 +89,7 @@ def test_records_without_a_timestamp_are_judged_by_their_events(view: ViewPlan) 
     times = [NOW - DAY, NOW - 2 * DAY, NOW - 3_600_000]
     trial = count(view, sample_of(view.source, *[(at, -1) for at in times] * 10), began_ms=MIDNIGHT - 10 * DAY)
     assert (trial.unit, trial.mistimed, trial.lags_ms) == ("", [], [])
-    assert trial.faulty(view.name) == 0
+    assert not trial.faulty(view.name)
     assert trial.views[view.name].counted == 30
 
 

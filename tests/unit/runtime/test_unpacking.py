@@ -286,3 +286,15 @@ def test_connecting_installs_the_reader(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(fetcher, "PartitionRecords", None)
     Cluster.of(Broker("kafka://localhost:9092"))
     assert fetcher.PartitionRecords is unpacking.PartitionRecords
+
+
+@pytest.mark.parametrize("name", kept_ordinary(["gzip", "zstd"], CODECS))
+@pytest.mark.parametrize("number", [1, 8000])
+def test_records_of_one_user_change_no_others_of_a_batch(name: str, number: int) -> None:
+    """One record of 33 MiB, or many small ones: both batches are larger than what is decompressed whole."""
+    others = [(b"u%d" % at, b"value %d" % at, ()) for at in range(100)]
+    value = b" " * (33 << 20) if number == 1 else b" " * 4200
+    batch = batch_of(CODECS[name], 0, [*others[:50], *[(b"X", value, ())] * number, *others[50:]])
+    found = Log([batch], [100 + number]).read(how=unpacking.BARE)
+    kept = [(record.key, record.value) for record in found if record.key not in (b"X", None)]
+    assert kept == [(key, value) for key, value, _ in others]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stream_dp.windows.count_rows import JOURNAL, MARKER, JournalRow, Marker
 from stream_dp.windows.counting import PartitionCounter
-from stream_dp.windows.effects import Commit, Erase, Send, Step
+from stream_dp.windows.effects import Commit, Erase, Send, SendLetters, Step
 from stream_dp.windows.encoding import CHUNK_BYTES, MESSAGE_BYTES, bucket_of, decode, text
 from stream_dp.windows.shapes.tumbling import Tiling
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, ParticipationBound
@@ -291,7 +291,7 @@ def test_records_are_stored_before_dead_letters_are_forgotten_and_letters_before
     one = counter(view())
     effects = list(one.chunk([Entry(0, b"u", b"{"), event(1, "u", "a", 1)], 5))
     kinds = [type(effect) for effect in effects if isinstance(effect, Commit | Send)]
-    assert kinds == [Send, Commit]
+    assert kinds == [SendLetters, Commit]
     commit = next(effect for effect in effects if isinstance(effect, Commit))
     assert [key[:1] for key, _ in commit.rows] == [JOURNAL, MARKER]
 

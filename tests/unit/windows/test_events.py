@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,8 +21,10 @@ from stream_dp.windows.events import (
     Decoded,
     EventDecoder,
     EventFormat,
+    KeyReader,
     TimeUnit,
 )
+from stream_dp.windows.nesting import MAX_NESTING
 from tests.support.chosen import examples
 from tests.support.counting import FORM, Entry, counter, event, handed_on, letters, view
 from tests.support.machine import Machine
@@ -356,3 +360,29 @@ def test_where_no_view_counts_any_more_records_are_still_judged() -> None:
     records = [Entry(0, b"5", b'{"at":5}'), Entry(1, b"5", b"{")]
     out = EventDecoder(EventFormat((), None, "at", "ms")).decode(records)
     assert (out.offsets, out.times, out.columns, out.refused) == ([0], [5], [], [(1, "malformed_json")])
+
+
+def at_depth(frames: int, call: Callable[[], Any]) -> Any:
+    return call() if frames == 0 else at_depth(frames - 1, call)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_nesting_is_bounded_whatever_stack_is_left(opening: bytes, closing: bytes) -> None:
+    """How much is left depends on the thread, and so on how much other users have in open windows."""
+
+    def refused(depth: int) -> tuple[bool, bool]:
+        inside = opening * (depth - 1) + b"1" + closing * (depth - 1)
+        record = Entry(0, b"u", b'{"user":"u","page":"a [[","at":5,"more":' + inside + b"}")
+        decoded = EventDecoder(EventFormat(("page",), None, "at", "ms")).decode([record])
+        return bool(decoded.refused), bool(KeyReader("user").read([record]).refused)
+
+    for frames in (0, 300):
+        assert at_depth(frames, lambda: refused(MAX_NESTING)) == (False, False)
+        assert at_depth(frames, lambda: refused(MAX_NESTING + 1)) == (True, True)
+
+
+def test_brackets_in_texts_are_no_nesting() -> None:
+    value = b'{"page":"a","at":5,"more":"' + b'[\\"{' * 1000 + b'"}'
+    assert not EventDecoder(EventFormat(("page",), None, "at", "ms")).decode([Entry(0, b"u", value)]).refused
+    flat = b'{"page":"a","at":5,"more":[' + b",".join([b"[]"] * 1000) + b"]}"
+    assert not EventDecoder(EventFormat(("page",), None, "at", "ms")).decode([Entry(0, b"u", flat)]).refused
