@@ -15,7 +15,7 @@ from stream_dp.operations import named
 from stream_dp.operations.event_tables import EventTable
 from stream_dp.operations.events_file import FORMS, Columns, Events, FileSurvey, Written
 from stream_dp.operations.outliers import Limits, check_outliers
-from stream_dp.operations.status import look
+from stream_dp.operations.reports import look
 from stream_dp.records.models import PartitionStatus
 from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.client import Client
