@@ -1,0 +1,108 @@
+"""A replay leaves out windows in long stretches without events: every other record and the spending stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stream_dp.operations import empty_stretches
+from stream_dp.operations.feed import FeedOptions
+from stream_dp.operations.past_events import open_past_events
+from stream_dp.operations.replay import Replay, Replayed, ReplayNoise, replay
+from stream_dp.records.codec import outline
+from stream_dp.runtime.key_file import load_keys
+from stream_dp.testing import Event, keyed_entropy, plan_from
+from stream_dp.windows.durations import parse_time
+from tests.pipeline.test_replay import history_of
+from tests.support.visits import configuration
+
+MINUTE = 60_000
+SECOND_VIEW = """views:
+  NAME-long:
+    kind: histogram
+    source: visits
+    item: page
+    items_per_user: 1
+    window: {size: 3m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}
+    delta: "1e-5"
+    ledger: visitors
+    ladder: standard
+    retention: 1d
+    buckets: 2
+"""
+PERIODS = ("period: 366d", "period: 3m, start: 2024-01-01T00:00:00Z")
+TWO_VIEWS = ("views:\n", SECOND_VIEW)
+
+
+def budget(epsilon: int) -> tuple[str, str]:
+    return 'epsilon: "100"', f'epsilon: "{epsilon}"'
+
+
+CASES = {
+    "two views and a budget that ends": (TWO_VIEWS, budget(32)),
+    "one period": (),
+    "a budget that ends in a stretch": (budget(18),),
+    "several periods": (PERIODS, budget(5)),
+    "windows per user": (("items_per_user: 2", "items_per_user: 2\n    windows_per_user: 5"),),
+    "windows per user and several periods": (
+        PERIODS,
+        ("items_per_user: 2", "items_per_user: 2\n    windows_per_user: 2"),
+    ),
+    "two views": (TWO_VIEWS,),
+    "two views and several periods": (TWO_VIEWS, PERIODS, budget(5)),
+    "hopping windows": (("size: 1m", "size: 2m, step: 1m"), budget(31)),
+    "by the wall clock": (("clock: event", "clock: wall"), budget(31)),
+}
+"""Every window costs epsilon 2."""
+
+
+def visits(*minutes: int) -> list[Event]:
+    """Visits of 40 users in some minutes of the year 2024."""
+    start = parse_time("2024-01-01T00:00:00Z")
+    return [Event(f"u{user}", f"/{user % 3}", start + at * MINUTE + user) for at in minutes for user in range(40)]
+
+
+async def replayed(
+    folder: Path, changes: Sequence[tuple[str, str]], events: Sequence[Event], **options: bool
+) -> Replay:
+    plan = plan_from(configuration("a", *changes), folder)
+    load_keys(plan.key_file)
+    until_ms = events[-1].time_ms + 6 * MINUTE
+    history = open_past_events(plan, history_of(folder, events), FeedOptions(until_ms=until_ms, unchecked_data=True))
+    return await replay(plan, history, ReplayNoise(keyed_entropy(b"5"), plan.key_file), **options)
+
+
+def with_events(found: Replayed) -> dict[int, bytes]:
+    """The records of the windows that both replays have, by start, and the first record of the view."""
+    windows = {}
+    for record in found.records:
+        head = outline(record)
+        windows[0 if head is None else head.window.start_ms] = record
+    return windows
+
+
+@pytest.mark.parametrize(
+    "case", [case if at == 0 else pytest.param(case, marks=pytest.mark.slow) for at, case in enumerate(CASES)]
+)
+async def test_other_windows_and_the_spending_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """The history has a stretch at the start, one in the middle and one at the end."""
+    monkeypatch.setattr(empty_stretches, "LONG_STRETCH", 2)
+    events = visits(5, 6, 13)
+    whole = await replayed(tmp_path, CASES[case], events, all_windows=True)
+    (tmp_path / "events.jsonl").unlink()
+    short = await replayed(tmp_path, CASES[case], events)
+
+    assert len(short.skipped.stretches) == 3
+    for mine, others in zip(short.audiences, whole.audiences, strict=True):
+        assert mine.skipped + mine.skipped_refused > 0
+        assert mine.released + mine.skipped == others.released
+        assert mine.refused + mine.skipped_refused == others.refused
+        assert (mine.spent, mine.left) == (others.spent, others.left)
+        own = with_events(mine)
+        every = with_events(others)
+        assert {start: every[start] for start in own} == own
+        assert len(own) < len(every)
