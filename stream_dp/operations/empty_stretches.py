@@ -28,14 +28,14 @@ class Stretch:
     next_ms: Mapping[str, int]
 
 
-def stretch_between(views: Sequence[ViewPlan], last_ms: int | None, next_ms: int, *, is_end: bool) -> Stretch | None:
+def stretch_between(views: Sequence[ViewPlan], last_ms: int | None, next_ms: int, until_ms: int) -> Stretch | None:
     """Return the stretch between two events, or None if few windows are in it.
 
     Args:
         views: the views that count the events.
         last_ms: time of the event before it; None: there is none, and the views begin with their first windows.
         next_ms: time of the event after it, or the end of the history.
-        is_end: whether the history ends there.
+        until_ms: the end of the history.
     """
     firsts: dict[str, int] = {}
     nexts: dict[str, int] = {}
@@ -44,7 +44,8 @@ def stretch_between(views: Sequence[ViewPlan], last_ms: int | None, next_ms: int
     for view in views:
         shape = view.window.shape
         begins_ms = shape.start_of(next_ms) if view.window.first_ms is None else view.window.first_ms
-        nexts[view.name] = max(begins_ms, shape.first_open(next_ms - (view.window.grace_ms if is_end else 0)))
+        open_ms = shape.first_open(until_ms - view.window.grace_ms)
+        nexts[view.name] = max(begins_ms, min(shape.first_open(next_ms), open_ms))
         firsts[view.name] = max(begins_ms, shape.first_open(from_ms - view.window.grace_ms))
     number = sum(view.windows.begun(firsts[view.name], nexts[view.name]) for view in views)
     if from_ms >= next_ms or number <= LONG_STRETCH:

@@ -98,12 +98,10 @@ class Replay:
     Attributes:
         audiences: an entry for each view and audience.
         skipped: the stretches without events whose windows were left out.
-        why_all: why none could be left out; empty if some could, or nobody asked for it.
     """
 
     audiences: Sequence[Replayed]
     skipped: SkippedWindows
-    why_all: str
 
 
 async def replay(
@@ -140,9 +138,9 @@ async def replay(
         client = MemoryClient(log)
         source = history.source
         await client.create([TopicSpec(source.topic, source.partitions)])
-        why_all = why_all_windows(history.views, ordered=history.survey.ordered)
         found = SkippedWindows()
-        steps = _steps(history, skips=not all_windows and not why_all)
+        skips = not all_windows and not why_all_windows(history.views, ordered=history.survey.ordered)
+        steps = _steps(history, skips=skips)
         first = next(steps)
         steps = chain([first], steps)
         now = _Now(first.from_ms if isinstance(first, Stretch) else history.first_ms)
@@ -164,7 +162,7 @@ async def replay(
                 effective = worker.plan
             if stretch is not None:
                 skip_windows(log, effective, stretch, found)
-        return Replay(await _results(offline, client, found), found, "" if all_windows else why_all)
+        return Replay(await _results(offline, client, found), found)
 
 
 def windows_to_release(history: PastEvents) -> int:
@@ -258,7 +256,7 @@ def _steps(history: PastEvents, *, skips: bool) -> Iterator[_Step | Stretch]:
     for event in chain(chain.from_iterable(history.events.chunks(1)), [None]):
         # A time after the end of the history does not move the clock (`FeedOptions.unchecked_data`).
         time_ms = history.until_ms if event is None else min(event.time_ms, history.until_ms)
-        stretch = stretch_between(history.views, last_ms, time_ms, is_end=event is None) if skips else None
+        stretch = stretch_between(history.views, last_ms, time_ms, history.until_ms) if skips else None
         while history.survey.ordered and time_ms >= stop_ms and (stretch is None or stop_ms < stretch.from_ms):
             yield _Step(stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)])
             some = []

@@ -16,6 +16,7 @@ from stream_dp.runtime.key_file import load_keys
 from stream_dp.testing import Event, keyed_entropy, plan_from
 from stream_dp.windows.durations import parse_time
 from tests.pipeline.test_replay import history_of
+from tests.support.published import Call
 from tests.support.visits import configuration
 
 MINUTE = 60_000
@@ -106,3 +107,51 @@ async def test_other_windows_and_the_spending_are_the_same(
         every = with_events(others)
         assert {start: every[start] for start in own} == own
         assert len(own) < len(every)
+
+
+FAR = """\
+name: shop
+broker: kafka://127.0.0.1:1
+data_dir: state
+key_file: shop.key
+sources: {orders: {topic: orders, partitions: 2, user: customer, time: {field: at, unit: iso}}}
+ledgers: {customers: {population: customers, epsilon: 7, delta: "1e-5", period: 4w, start: 2024-01-01T00:00:00Z}}
+ladders: {steps: [{level: standard, epsilon: 1/100}]}
+audiences: {public: standard}
+views: {products: {source: orders, item: product, kind: histogram, items_per_user: 1, delta: "1e-8", ledger: customers,
+  ladder: steps, window: {size: SIZE, clock: event}, retention: 365d}}
+"""
+HOURS = (parse_time("2024-03-01T12:00:00Z") - parse_time("2001-03-01T12:00:00Z")) // (60 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("size", "windows"), [("1h", HOURS + 1), pytest.param("1m", 60 * HOURS + 1, marks=pytest.mark.slow)]
+)
+def test_two_rows_that_are_23_years_apart(tmp_path: Path, call: Call, size: str, windows: int) -> None:
+    """Two windows are released; a period of 4 weeks pays for 672 windows of an hour, or 700 shorter ones."""
+    (tmp_path / "shop.yaml").write_text(FAR.replace("SIZE", size), encoding="utf-8")
+    rows = "customer,product,at\nc1,tea,2001-03-01T12:00:00Z\nc2,tea,2024-03-01T12:00:00Z\n"
+    (tmp_path / "orders.csv").write_text(rows, encoding="utf-8")
+
+    said = call(
+        *("replay", tmp_path / "shop.yaml", tmp_path / "orders.csv", "--unchecked-data"),
+        *("--until", "2024-03-01T13:05:00Z" if size == "1h" else "2024-03-01T12:06:00Z"),
+    )
+
+    assert said.code == 0, said.err
+    assert f"{windows:,} windows to release" in said.err
+    assert f"{windows - 2:,} windows without events between 2001-03-01T1" in said.err
+    (row,) = [line.split() for line in said.out.splitlines() if line.startswith("products")]
+    if size == "1h":
+        assert row[:6] == ["products", "public", "2", "0", f"{windows - 2:,}", "0"]
+        assert f"{windows - 2:,} of them are charged, 0 are refused" in said.err
+        assert "6.72" in said.out
+    else:  # the last period has no budget for its event: every period pays for the first 700 windows
+        assert row[:6] == ["products", "public", "1", "1", f"{windows - 2:,}", "0"]
+
+
+async def test_rows_without_order_are_all_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(empty_stretches, "LONG_STRETCH", 2)
+    found = await replayed(tmp_path, (), [*visits(6, 0), *visits(1)])
+    assert not found.skipped.stretches
+    assert {one.released for one in found.audiences} == {6}
