@@ -66,13 +66,13 @@ def visits(*minutes: int) -> list[Event]:
 
 
 async def replayed(
-    folder: Path, changes: Sequence[tuple[str, str]], events: Sequence[Event], **options: bool
+    folder: Path, changes: Sequence[tuple[str, str]], events: Sequence[Event], *, all_windows: bool = False
 ) -> Replay:
     plan = plan_from(configuration("a", *changes), folder)
     load_keys(plan.key_file)
     until_ms = events[-1].time_ms + 6 * MINUTE
     history = open_past_events(plan, history_of(folder, events), FeedOptions(until_ms=until_ms, unchecked_data=True))
-    return await replay(plan, history, ReplayNoise(keyed_entropy(b"5"), plan.key_file), **options)
+    return await replay(plan, history, ReplayNoise(keyed_entropy(b"5"), plan.key_file), all_windows=all_windows)
 
 
 def with_events(found: Replayed) -> dict[int, bytes]:
