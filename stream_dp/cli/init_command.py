@@ -30,6 +30,7 @@ from stream_dp.operations.first_file import (
     usual_period,
     usual_window,
     without_outliers,
+    zone_note,
 )
 from stream_dp.operations.outliers import describe
 from stream_dp.runtime.clock import wall_clock_ms
@@ -52,13 +53,14 @@ MANY_WINDOWS = 12
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: NAME.yaml]")
 @click.option("--name", help="Name of the application.")
 @click.option("--user", metavar="COLUMN", help="Who is protected: one value of this column is one user.")
-@click.option("--population", help="The same in words, in the plural, such as `customers`.")
+@click.option("--population", help="The same in words, in the plural, such as `customers`. [default: users (COLUMN)]")
 @click.option("--item", metavar="COLUMN", help="What is counted: the number of users with each value is released.")
 @click.option("--time", metavar="COLUMN", help="When it happened.")
 @click.option(
     "--zone",
     type=Parsed("zone", check_zone),
-    help="Time zone of times without an offset, such as Europe/Berlin. [default: UTC]",
+    help="Time zone such as Europe/Berlin: of times without an offset, and in which windows begin at midnight, weeks "
+    "on Mondays. [default: UTC]",
 )
 @click.option("--window", help="How often counts are released: 1h, 1d, 1w, 1mo.")
 @click.option("--period", help="The promise is for so long: 4w, 1y; a whole number of windows.")
@@ -113,6 +115,8 @@ def init(
     stem = (events.stem if events is not None else str(topic)).lower().replace("_", "-").replace(".", "-")
     answers = _asked(found, Answers(stem, broker, topic or stem, partitions), given, needs_time=events is not None)
     text, plan = first_file(answers)
+    if note := zone_note(answers):
+        click.echo(note)
     if two or (two is None and events is not None):
         with nullcontext() if two else suppress(ConfigError):
             text_of_two, plan_of_two, why = best_pair(answers, plan, events)
@@ -188,7 +192,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     if not given["yes"]:
         click.echo(f"Columns: {', '.join(found.columns)}")
     user = column("user", "Who is protected? One value of this column is one user", found.user)
-    population = ask("population", "In words, in the plural", " ".join(f"{user}s".split()))
+    population = ask("population", "In words, in the plural", f"users ({' '.join(user.split())})")
     item = column("item", "What is counted?", found.item)
     time = column("time", "When did it happen?", found.time) if found.times or given["time"] else ""
     if time not in found.times and (time or needs_time):
@@ -217,12 +221,13 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     unit, first_ms, last_ms = found.times.get(time, ("ms", now_ms, now_ms))
     is_past = now_ms - last_ms > OLD_MS
     window = ask("window", "How often are counts released?", usual_window(first_ms, last_ms))
-    period = ask("period", "For how long is the promise?", usual_period(window))
+    period = ask("period", "For how long is the promise?", usual_period(window, zone))
     past = (first_ms, last_ms) if is_past else (None, None)
     return replace(
         answers,
         name=ask("name", "Name of the application", answers.name),
         zone=zone if time in found.local else DEFAULT_ZONE,
+        window_zone=zone,
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         has_outliers=bool(outlying),

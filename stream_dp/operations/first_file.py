@@ -92,6 +92,7 @@ class Answers:
         time: field of the time; empty: the record's own.
         time_unit: form of the time.
         zone: time zone of times without an offset from UTC.
+        window_zone: time zone in whose days and weeks windows begin.
         population: who is protected, in words.
         window: length of a window.
         period: for how long the promise is.
@@ -114,6 +115,7 @@ class Answers:
     time: str = ""
     time_unit: TimeUnit = "ms"
     zone: str = DEFAULT_ZONE
+    window_zone: str = DEFAULT_ZONE
     population: str = ""
     window: str = ""
     period: str = ""
@@ -291,19 +293,84 @@ def usual_window(first_ms: int, last_ms: int) -> str:
     return "1h" if days < 2 else "1d" if days < 28 else "1w"
 
 
-def usual_period(window: str) -> str:
-    """Return a period that such windows tile."""
+def usual_period(window: str, zone: str = DEFAULT_ZONE) -> str:
+    """Return a period that such windows tile, in a zone if they are its days."""
+    if window == CalendarUnit.DAY and zone != DEFAULT_ZONE:
+        return CalendarUnit.MONTH.value
     length = _length(window)
     if isinstance(length, CalendarUnit):
         return _PERIODS[0] if length is CalendarUnit.WEEK else "1y"
     return next((one for one in _PERIODS if parse_duration(one) % (length or 1) == 0), window)
 
 
-def _start(answers: Answers, first_ms: int) -> int:
-    """Return a start of windows and periods at or before the first event: of its day, or where a calendar says."""
-    lengths = [_length(answers.window), _length(answers.period)]
-    unit = next((length for length in lengths if isinstance(length, CalendarUnit)), None)
-    return first_ms - first_ms % DAY_MS if unit is None else shape_of(Settings(unit)).start_of(first_ms)
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Windows and periods as the file writes them.
+
+    Attributes:
+        zone: the zone of their calendar; empty: none is named.
+        start_ms: start of the first; None: none is written.
+        in_days: whether a week is written as seven days, because it begins where `start_ms` says.
+    """
+
+    zone: str = ""
+    start_ms: int | None = None
+    in_days: bool = False
+
+    def size(self, length: str) -> str:
+        """Return a length as the file writes it."""
+        return "7d" if self.in_days and length == CalendarUnit.WEEK else length
+
+
+def _grid(answers: Answers, finds: str = "") -> _Grid:
+    """Return where windows and periods begin: at or before the first event, in the zone of the windows if possible."""
+    lengths = [answers.window, answers.period, *([finds] if finds else [])]
+    units = [CalendarUnit(length) for length in lengths if length in [*CalendarUnit]]
+    calendar = _calendar(answers.window_zone, answers, finds)
+    if calendar is not None:
+        start_ms = None if answers.first_ms is None else shape_of(calendar).start_of(answers.first_ms)
+        return _Grid(answers.window_zone, start_ms)
+    if answers.window_zone != DEFAULT_ZONE and all(unit in (CalendarUnit.DAY, CalendarUnit.WEEK) for unit in units):
+        has_weeks = any((_length(length) or 0) == CalendarUnit.WEEK or length.endswith("w") for length in lengths)
+        unit = CalendarUnit.WEEK if has_weeks else CalendarUnit.DAY
+        days = shape_of(Settings(unit, zone=answers.window_zone))
+        return _Grid(start_ms=days.start_of(answers.first_ms or _MONDAY_MS + DAY_MS), in_days=True)
+    if answers.first_ms is None:
+        return _Grid()
+    found = (_length(length) for length in (answers.window, answers.period))
+    of_calendar = next((length for length in found if isinstance(length, CalendarUnit)), None)
+    if of_calendar is None:
+        return _Grid(start_ms=answers.first_ms - answers.first_ms % DAY_MS)
+    return _Grid(start_ms=shape_of(Settings(of_calendar)).start_of(answers.first_ms))
+
+
+def _calendar(zone: str, answers: Answers, finds: str) -> Settings | None:
+    """Return the windows in the calendar of a zone other than UTC; None if they or the periods do not follow one."""
+    lengths = [answers.window, answers.period, *([finds] if finds else [])]
+    if zone == DEFAULT_ZONE or not all(length in [*CalendarUnit] for length in lengths):
+        return None
+    windows = Settings(CalendarUnit(answers.window), zone=zone)
+    period = shape_of(Settings(CalendarUnit(answers.period), zone=zone))
+    found = windows if not finds else Settings(CalendarUnit(finds), zone=zone)
+    return windows if shape_of(windows).tiles(period) and shape_of(found).tiles(period) else None
+
+
+def zone_note(answers: Answers) -> str:
+    """Return how windows begin that do not follow the clocks of the zone that was asked for; empty if they do."""
+    zone = answers.window_zone
+    if zone == DEFAULT_ZONE or _calendar(zone, answers, "") is not None:
+        return ""
+    grid = _grid(answers)
+    week = shape_of(Settings(CalendarUnit.WEEK, zone=zone))
+    if grid.start_ms is not None and grid.in_days and week.shortest_ms == week.longest_ms:
+        return ""
+    remedy = "For windows of local days and weeks, use --window 1d --period 1mo, or --window 1w --period 1w."
+    if not grid.in_days:
+        return f"Windows of {answers.window} in periods of {answers.period} begin in UTC, not in {zone}. {remedy}"
+    return (
+        f"The first window begins at local midnight in {zone}. Windows have a fixed length, so after the clocks change "
+        f"they begin at another local time. {remedy}"
+    )
 
 
 def first_file(answers: Answers, finds: str = "") -> tuple[str, Plan]:
@@ -414,9 +481,15 @@ def _text(
     user = f", user: {quote(a.user)}" if a.user else ""
     zone = "" if a.zone == DEFAULT_ZONE else f", zone: {a.zone}"
     time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}{zone}}}" if a.time else ""
-    start = "" if a.first_ms is None else f", start: {format_time(_start(a, a.first_ms))}"
-    monday = f", start: {format_time(_MONDAY_MS)}" if isinstance(_length(a.window), CalendarUnit) else ""
-    period_start = "" if isinstance(_length(a.period), CalendarUnit) else (start or monday).replace(", ", "\n    ")
+    grid = _grid(a, finds)
+    size = grid.size(a.window)
+    period = grid.size(a.period)
+    start = "" if grid.start_ms is None else f", start: {format_time(grid.start_ms)}"
+    monday = f", start: {format_time(_MONDAY_MS)}" if isinstance(_length(size), CalendarUnit) else ""
+    follows = bool(grid.zone) or isinstance(_length(period), CalendarUnit)
+    period_start = "" if follows else (start or monday).replace(", ", "\n    ")
+    window_zone = f", zone: {grid.zone}" if grid.zone else ""
+    period_zone = window_zone.replace(", ", "\n    ")
     budget = (
         ""
         if pool is None
@@ -456,7 +529,7 @@ def _text(
     item: {quote(a.item)}
     {bounds}
     share: 1/2  # of the promise; `stream-dp plan --grid split=1/4,1/2` says what another part would show
-    window: {{size: {finds}{start}{clock if start else _KEPT}
+    window: {{size: {grid.size(finds)}{window_zone}{start}{_KEPT if a.first_ms is None else clock}
     {discovery}
     ledger: promise
     ladder: levels"""
@@ -480,7 +553,7 @@ ledgers:
     population: {quote(a.population)}
     epsilon: {quote(a.epsilon)}
     delta: {quote(a.delta)}
-    period: {a.period}{period_start}{budget}
+    period: {period}{period_zone}{period_start}{budget}
 
 # Levels of noise, coarse to fine: shares of the epsilon that the promise affords for {each}
 ladders:
@@ -498,7 +571,7 @@ views:{found}
     item: {quote(a.item)}
     {bounds}
     {few}
-    window: {{size: {a.window}{start}{clock}
+    window: {{size: {size}{window_zone}{start}{clock}
     {discovery}
     ledger: promise
     ladder: levels
