@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +23,7 @@ from stream_dp.operations.first_file import (
     SAMPLED_ROWS,
     Answers,
     Guess,
+    Malformed,
     best_pair,
     first_file,
     guess,
@@ -94,7 +95,8 @@ def init(
 
     It asks who is a user, what is counted, how often, and what is promised. The levels of noise follow from the
     promise. Of the events the file says only the names of columns, the first day, the form of times, and whether two
-    views show more than one. Rows with outlying times are named and otherwise ignored.
+    views show more than one. Rows with outlying or malformed times are
+    named and otherwise ignored.
 
     \b
     stream-dp init orders.csv
@@ -167,6 +169,23 @@ async def _read(topic: str, broker: str) -> tuple[list[Row | BadRow], int]:
         return await topic_rows(client, topic)
 
 
+def _malformed(malformed: Sequence[Malformed], *, are_rows: bool) -> Iterator[str]:
+    """Yield how many rows have no usable time, the first of them, and why.
+
+    Args:
+        malformed: the rows, by reason.
+        are_rows: whether they are rows of a file; else they are the newest records of a topic.
+    """
+    for one in malformed:
+        if not are_rows:
+            yield f"{one.rows:,} of the newest records cannot be used: {one.reason}."
+            continue
+        named = ", ".join(f"row {number:,}" for number in one.first)
+        more = ", ..." if one.rows > len(one.first) else ""
+        rows = "1 row" if one.rows == 1 else f"{one.rows:,} rows"
+        yield f"{rows} cannot be used ({named}{more}): {one.reason}. `feed` leaves such rows out with --skip-bad."
+
+
 def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time: bool) -> Answers:
     """Return the answers: options, or what is typed; with --yes what was guessed."""
 
@@ -217,6 +236,8 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     for one in outlying:
         which = describe(one) if needs_time else f"{one.span.events:,} of the newest records are {one.why}"
         click.echo(f"Column {time!r}: {which}. The configuration is based on the others.")
+    for line in _malformed(found.malformed.get(time, ()), are_rows=needs_time):
+        click.echo(f"Column {time!r}: {line}")
     now_ms = wall_clock_ms()
     unit, first_ms, last_ms = found.times.get(time, ("ms", now_ms, now_ms))
     is_past = now_ms - last_ms > OLD_MS

@@ -22,7 +22,7 @@ from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
 from stream_dp.kinds.noise_levels import GAUSSIAN, LAPLACE, TRUNCATED
 from stream_dp.operations.event_tables import BadRow, Row, json_row
-from stream_dp.operations.events_file import FORMS
+from stream_dp.operations.events_file import FIRST_ROWS, FORMS
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
@@ -54,6 +54,27 @@ _PERIODS = ("4w", "1d", "30d", "52w")
 """Periods that are offered, the usual one first."""
 
 
+@dataclass(slots=True)
+class Malformed:
+    """Rows without a usable time, for one reason.
+
+    Attributes:
+        reason: why their times cannot be used.
+        rows: number of rows.
+        first: numbers of the first of them.
+    """
+
+    reason: str
+    rows: int = 0
+    first: list[int] = field(default_factory=list)
+
+    def add(self, number: int) -> None:
+        """Count a row."""
+        self.rows += 1
+        if len(self.first) < FIRST_ROWS:
+            self.first.append(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Guess:
     """Columns of some events, as far as their names and values tell.
@@ -67,6 +88,7 @@ class Guess:
             outlying.
         local: columns with times that have no offset from UTC.
         outlying: the outlying times of each time column that has any.
+        malformed: for each time column, the rows without a usable time, by reason.
     """
 
     columns: Sequence[str]
@@ -76,6 +98,7 @@ class Guess:
     times: Mapping[str, tuple[TimeUnit, int, int]]
     local: Collection[str] = ()
     outlying: Mapping[str, Sequence[Outlying[int]]] = field(default_factory=dict)
+    malformed: Mapping[str, Sequence[Malformed]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +283,7 @@ def _first_and_last(values: Iterable[Any], form: TimeUnit, zone: tzinfo) -> tupl
 
 
 def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zone: str = DEFAULT_ZONE) -> Guess:
-    """Return a guess whose earliest and latest times are those of the bulk of the events.
+    """Return a guess whose earliest and latest times are those of the bulk of the events, with the rows that differ.
 
     Args:
         found: the guess from some of the rows.
@@ -271,20 +294,40 @@ def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zo
     rules = read_zone(zone)
     plausible = PlausibleTimes.of([], [DAY_MS])  # at most the default of `max_ahead`
     spreads = {name: TimeSpread[int](plausible, now_ms, MIN_GAP_MS) for name in found.times}
+    malformed: dict[str, dict[str, Malformed]] = {name: {} for name in found.times}
     for number, row in enumerate(rows, start=1):
-        if isinstance(row, BadRow):
-            continue
         for name, (form, *_) in found.times.items():
-            moment = _moment_ms(row.get(name), form, rules)
+            value = None if isinstance(row, BadRow) else row.get(name)
+            moment = _moment_ms(value, form, rules)
             if moment is not None:
                 spreads[name].add([number], [moment])
+                continue
+            reason = row.cause if isinstance(row, BadRow) else _no_time(value, form)
+            malformed[name].setdefault(reason, Malformed(reason)).add(number)
     times = dict(found.times)
     outlying: dict[str, Sequence[Outlying[int]]] = {}
     for name, spread in spreads.items():
         if (bulk := spread.bulk) is not None:
             times[name] = (found.times[name][0], bulk.first_ms, bulk.last_ms)
             outlying[name] = spread.outlying()
-    return replace(found, times=times, outlying=outlying)
+    by_column = {name: [*reasons.values()] for name, reasons in malformed.items()}
+    return replace(found, times=times, outlying=outlying, malformed=by_column)
+
+
+def _no_time(value: object, form: TimeUnit) -> str:
+    """Return why a value is not a time in a form."""
+    if value is None or value == "":
+        return "the time is missing"
+    if isinstance(value, float):
+        return "the time is a number with a fraction"
+    return f"the time is not {_FORM_WORDS[form]}"
+
+
+_FORM_WORDS: Mapping[TimeUnit, str] = {
+    "iso": "ISO 8601 text",
+    "s": "a whole number of seconds since 1970",
+    "ms": "a whole number of milliseconds since 1970",
+}
 
 
 def usual_window(first_ms: int, last_ms: int) -> str:

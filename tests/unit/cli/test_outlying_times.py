@@ -195,6 +195,21 @@ def test_init_follows_the_many_and_names_the_few(
     assert "unit: iso" in text
 
 
+def test_init_names_rows_with_malformed_times(
+    write: Callable[..., list[str | Path]], call: Call, tmp_path: Path
+) -> None:
+    """Row 287 has too few columns."""
+    write("feed", *(f"c{user},tea,soon" for user in range(6)), "c7,tea", "c8,tea,")
+    said = call("init", "orders.csv", "--yes", "--epsilon", "20", "--one-view")
+    assert said.code == 0, said.err
+    out = " ".join(said.out.split())
+    first = ", ".join(f"row {number}" for number in range(281, 286))
+    assert f"6 rows cannot be used ({first}, ...): the time is not ISO 8601 text." in out
+    assert "1 row cannot be used (row 287):" in out
+    assert "1 row cannot be used (row 288): the time is missing." in out
+    assert "soon" not in out
+
+
 def test_init_names_a_number_that_is_no_date(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [f"c{row % 9},tea,{1_704_067_200_000 + 60_000 * row}" for row in range(60)]
