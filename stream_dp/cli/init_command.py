@@ -18,21 +18,9 @@ from stream_dp.config.access import BrokerConfig, plan_broker
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import windows_in
 from stream_dp.errors import ConfigError
+from stream_dp.operations.event_columns import SAMPLED_ROWS, Guess, Malformed, guess, topic_rows, without_outliers
 from stream_dp.operations.event_tables import BadRow, Row, open_table
-from stream_dp.operations.first_file import (
-    SAMPLED_ROWS,
-    Answers,
-    Guess,
-    Malformed,
-    best_pair,
-    first_file,
-    guess,
-    topic_rows,
-    usual_period,
-    usual_window,
-    without_outliers,
-    zone_note,
-)
+from stream_dp.operations.first_file import Answers, best_pair, first_file, usual_period, usual_window, zone_note
 from stream_dp.operations.outliers import describe
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import connect
@@ -141,6 +129,7 @@ def _next(file: Path, events: Path | None, views: Mapping[str, ViewPlan], answer
         over_ms = view.window.shape.interval(view.window.shape.start_of(answers.last_ms)).end_ms + view.window.grace_ms
         until = ["--until", format_time(over_ms - over_ms % -DAY_MS)[:10]]
     reading = [*until, "--drop-outliers"] if answers.has_outliers else until
+    reading = [*reading, "--skip-bad"] if answers.has_malformed else reading
     found: list[list[str | Path]] = [["check", file]]
     if events is None:
         return [*found, ["check", file, "--sample"], ["worker", file]]
@@ -183,7 +172,7 @@ def _malformed(malformed: Sequence[Malformed], *, are_rows: bool) -> Iterator[st
         named = ", ".join(f"row {number:,}" for number in one.first)
         more = ", ..." if one.rows > len(one.first) else ""
         rows = "1 row" if one.rows == 1 else f"{one.rows:,} rows"
-        yield f"{rows} cannot be used ({named}{more}): {one.reason}. `feed` leaves such rows out with --skip-bad."
+        yield f"{rows} cannot be used ({named}{more}): {one.reason}. --skip-bad leaves them out."
 
 
 def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time: bool) -> Answers:
@@ -252,6 +241,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         has_outliers=bool(outlying),
+        has_malformed=bool(found.malformed.get(time)),
         windows_per_user=given["windows_per_user"],
         one_level=given["one_level"],
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),

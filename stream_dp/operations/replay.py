@@ -93,7 +93,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay publishes, and what it leaves out.
+    """Result of a replay: what it publishes, and which windows it leaves out.
 
     Attributes:
         audiences: an entry for each view and audience.
@@ -231,14 +231,14 @@ def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _HistoryStep:
     """Part of a history: the time to set the clock to, and the records and watermarks to publish then."""
 
     now_ms: int
     messages: Sequence[Message]
 
 
-def _steps(history: PastEvents, *, skips: bool) -> Iterator[_Step | Stretch]:
+def _steps(history: PastEvents, *, skips: bool) -> Iterator[_HistoryStep | Stretch]:
     """Yield the history in steps, and between them the long stretches without events, if these are left out."""
     watermarks = Watermarks(history.source, history.views, history.until_ms, ordered=history.survey.ordered)
     shortest_ms = (history.until_ms - history.first_ms) // STEPS
@@ -258,25 +258,25 @@ def _steps(history: PastEvents, *, skips: bool) -> Iterator[_Step | Stretch]:
         time_ms = history.until_ms if event is None else min(event.time_ms, history.until_ms)
         stretch = stretch_between(history.views, last_ms, time_ms, history.until_ms) if skips else None
         while history.survey.ordered and time_ms >= stop_ms and (stretch is None or stop_ms < stretch.from_ms):
-            yield _Step(stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)])
+            yield _HistoryStep(stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)])
             some = []
             stop_ms = stop_after(stop_ms)
         if stretch is not None:
             if last_ms is not None:
-                yield _Step(stretch.from_ms, [*watermarks.among(some), *watermarks.at(stretch.from_ms)])
+                yield _HistoryStep(stretch.from_ms, [*watermarks.among(some), *watermarks.at(stretch.from_ms)])
             yield stretch
             some = []
             stop_ms = stop_after(time_ms)
         last_ms = time_ms
         if event is not None:
             some.append(event)
-    yield _Step(history.until_ms, [*watermarks.among(some), *watermarks.at(history.until_ms)])
+    yield _HistoryStep(history.until_ms, [*watermarks.among(some), *watermarks.at(history.until_ms)])
 
 
 async def _play(
     worker: Worker,
     log: MemoryLog,
-    steps: Iterator[_Step | Stretch],
+    steps: Iterator[_HistoryStep | Stretch],
     now: _Now,
     progress: Callable[[int], None],
 ) -> Stretch | None:

@@ -78,7 +78,7 @@ def test_a_sample_that_is_right_is_told_in_numbers_and_warns_of_nothing(file: Pa
     page = result.stdout.partition("sample of source")[2]
     for words in (
         "visits (topic site.visits)",
-        "The newest 300 records, 0 of them watermarks.",
+        "The newest 300 records, 0 of them watermarks (the topic has no more).",
         "Event times mostly agree with record times.",
         "The newest record was written just now.",
         "Of 300 users 300 are where murmur2 puts them, ",

@@ -18,8 +18,9 @@ from stream_dp.config.shares import asked
 from stream_dp.errors import BrokerError
 from stream_dp.kinds.noise_levels import TruncatedLevel
 from stream_dp.kinds.public_lists import ReleaseSettings
+from stream_dp.operations.event_columns import guess, topic_rows
 from stream_dp.operations.event_tables import BadRow, Row
-from stream_dp.operations.first_file import Answers, best_pair, first_file, guess, topic_rows, zone_note
+from stream_dp.operations.first_file import Answers, best_pair, first_file, zone_note
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.windows.durations import format_time, parse_time
 from tests.support.published import Call

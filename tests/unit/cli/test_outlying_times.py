@@ -208,6 +208,7 @@ def test_init_names_rows_with_malformed_times(
     assert "1 row cannot be used (row 287):" in out
     assert "1 row cannot be used (row 288): the time is missing." in out
     assert "soon" not in out
+    assert "--skip-bad" in next(line for line in said.out.splitlines() if "feed orders.yaml" in line)
 
 
 def test_init_names_a_number_that_is_no_date(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
