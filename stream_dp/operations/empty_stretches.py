@@ -37,20 +37,29 @@ def stretch_between(views: Sequence[ViewPlan], last_ms: int | None, next_ms: int
         next_ms: time of the event after it, or the end of the history.
         until_ms: the end of the history.
     """
+    begins = {view.name: _begins(view, next_ms) for view in views}
+    since_ms = min(begins.values()) if last_ms is None else last_ms
+    step_ms = min(view.window.shape.grid.shortest_ms for view in views)
+    if len(views) * ((next_ms - since_ms) // step_ms + 2) <= LONG_STRETCH:
+        return None  # nearly always: this is asked for every event
+    from_ms = since_ms if last_ms is None else max(_closes(view, last_ms) for view in views)
     firsts: dict[str, int] = {}
     nexts: dict[str, int] = {}
-    closed = [] if last_ms is None else [_closes(view, last_ms) for view in views]
-    from_ms = max(closed, default=min((view.window.first_ms or next_ms for view in views), default=next_ms))
     for view in views:
         shape = view.window.shape
-        begins_ms = shape.start_of(next_ms) if view.window.first_ms is None else view.window.first_ms
         open_ms = shape.first_open(until_ms - view.window.grace_ms)
-        nexts[view.name] = max(begins_ms, min(shape.first_open(next_ms), open_ms))
-        firsts[view.name] = max(begins_ms, shape.first_open(from_ms - view.window.grace_ms))
+        nexts[view.name] = max(begins[view.name], min(shape.first_open(next_ms), open_ms))
+        firsts[view.name] = max(begins[view.name], shape.first_open(from_ms - view.window.grace_ms))
     number = sum(view.windows.begun(firsts[view.name], nexts[view.name]) for view in views)
     if from_ms >= next_ms or number <= LONG_STRETCH:
         return None
     return Stretch(from_ms, next_ms, nexts)
+
+
+def _begins(view: ViewPlan, time_ms: int) -> int:
+    """Return the start of the first window of a view; if none is configured, the window of a time is the first."""
+    first_ms = view.window.first_ms
+    return view.window.shape.start_of(time_ms) if first_ms is None else first_ms
 
 
 def _closes(view: ViewPlan, time_ms: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.operations import empty_stretches
+from stream_dp.operations.empty_stretches import why_all_windows
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.replay import Replay, Replayed, ReplayNoise, replay
@@ -15,7 +16,7 @@ from stream_dp.records.codec import outline
 from stream_dp.runtime.key_file import load_keys
 from stream_dp.testing import Event, keyed_entropy, plan_from
 from stream_dp.windows.durations import parse_time
-from tests.pipeline.test_replay import history_of
+from tests.pipeline.test_replay import TWO, UNLOCKING, history_of
 from tests.support.published import Call
 from tests.support.visits import configuration
 
@@ -155,3 +156,19 @@ async def test_rows_without_order_are_all_replayed(tmp_path: Path, monkeypatch: 
     found = await replayed(tmp_path, (), [*visits(6, 0), *visits(1)])
     assert not found.skipped.stretches
     assert {one.released for one in found.audiences} == {6}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (TWO[0], "the cost of a window depends on its noise"),
+        (UNLOCKING, "released windows are sharpened later"),
+        (("items_per_user: 2", "items_per_user: 2\n    when_short: coarser"), "windows get coarser levels"),
+    ],
+)
+def test_views_whose_windows_depend_on_others_are_replayed_whole(
+    tmp_path: Path, change: tuple[str, str], reason: str
+) -> None:
+    changes = [change, TWO[1]] if change == TWO[0] else [change]
+    views = [*plan_from(configuration("a", *changes), tmp_path).views.values()]
+    assert reason in why_all_windows(views, ordered=True)
