@@ -36,9 +36,21 @@ FAULTY, WARNED = 2, 3
 DIGITS = 4
 WEAK_EPSILON = 10
 """A promise above this is called weak."""
-STOPPED: Mapping[StoppedBy, str] = {"": "", "time": " (stopped after {limit})", "size": " (stopped at {limit})"}
-"""Text after the first line about a sample, by the limit that ended it."""
+STOPPED: Mapping[StoppedBy, str] = {
+    "": "",
+    "time": " (stopped after {limit})",
+    "size": " (stopped at {limit})",
+    "topic": " (the topic has no more)",
+    "partition": " (some partitions have fewer records than others)",
+    "transaction": " (an open transaction hides later records)",
+}
+"""Text after the first line about a sample, by the reason why it is smaller than asked for."""
 NO_RECORD = "The topic has no record to sample."
+NOTHING_READ: Mapping[StoppedBy, str] = {
+    "time": "No records could be read within {limit}.",
+    "transaction": "An open transaction hides all records of the topic.",
+}
+"""Text about a sample without records, by the reason."""
 WORDS = {"view", "audience", "audiences", "level", "made", "keys\nseen", "budget\nlasts"}
 """Headings of columns without numbers."""
 
@@ -342,7 +354,7 @@ def sample_page(sample: SourceSurvey) -> RenderableType:
     """Return the sample of one source: its records by outcome, the partitioner, and the clocks."""
     title = Text.assemble("\nsample of source ", (sample.source, "bold"), f" (topic {sample.topic})")
     if not sample.records:
-        why = f"No records could be read within {sample.limit}." if sample.stopped_by else NO_RECORD
+        why = NOTHING_READ.get(sample.stopped_by, NO_RECORD).format(limit=sample.limit)
         return Group(title, indented(Text(why)))
     stopped = STOPPED[sample.stopped_by].format(limit=sample.limit)
     lines = [

@@ -21,6 +21,7 @@ from stream_dp.operations import feed as operations
 from stream_dp.operations.event_tables import open_table
 from stream_dp.operations.events_file import Events, FileSurvey
 from stream_dp.operations.outliers import OutlyingTimesError, describe, survey_limited
+from stream_dp.operations.single_watermark import write_watermark
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import format_duration, format_time
@@ -79,10 +80,16 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
 @click.option(
     "--from",
     "events",
-    required=True,
     type=EVENTS,
     help="The history: a .csv or .tsv with a heading (columns separated by comma, semicolon, tab or |), a .jsonl or "
     ".ndjson with one object per line, or a .parquet (needs stream-dp[parquet]).",
+)
+@click.option(
+    "--watermark",
+    "watermark_ms",
+    type=MOMENT,
+    help="Instead of a history, write only a watermark with this time to every partition. It closes the windows that "
+    "are over by then; earlier events are late from then on.",
 )
 @USER
 @TIME
@@ -108,7 +115,13 @@ def decide_on_outliers(options: operations.FeedOptions, work: Callable[[operatio
     "later are left out; other later rows are an error. [default: just after the last event]",
 )
 @DROP_OUTLIERS
-def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  # noqa: ANN401  the fields of FeedOptions
+def feed(
+    file: Path,
+    source: str | None,
+    events: Path | None,
+    watermark_ms: int | None,
+    **given: Any,  # noqa: ANN401  the fields of FeedOptions
+) -> None:
     """Write history into the topic of a SOURCE of the application that FILE describes; SOURCE, if it has several.
 
     Each row becomes an event as producers write it: keyed by its user, in the user's partition, the time in the unit of
@@ -126,15 +139,20 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
 
     Watermarks let windows of views with clock: event close. If the rows are in order of time, there is one before the
     first event of each window and one at the end. Otherwise there is only the last, so all windows close together.
-    Views with clock: wall need none.
+    Views with clock: wall need none. If a feed was interrupted, or a producer writes no watermarks, --watermark writes
+    one alone. It is refused if workers would not believe it, and without --unchecked-data if it is much later than the
+    newest records of the topic.
 
     \b
     History first, then the worker:  stream-dp feed app.yaml --from events.csv
                                      stream-dp worker app.yaml --backfill
+    Close the last windows:          stream-dp feed app.yaml --watermark 2024-02-01
 
     Exit codes: 0 written; 1 the broker or the file failed (the message says how many events were written); 2 wrong
     usage, or invalid rows.
     """
+    if (events is None) == (watermark_ms is None):
+        raise click.UsageError("give either --from or --watermark")
     file_plan, options = load_plan(file), operations.FeedOptions(**given)
 
     async def read(client: Client) -> tuple[Plan, list[ViewPlan]]:
@@ -142,7 +160,10 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
         return plan, await operations.counting(plan, client)
 
     plan, counted = run(file_plan, read)
-    fed = operations.source_named(counted, source)
+    if events is None:
+        _write_watermark(plan, counted, source, watermark_ms or 0, options)
+        return
+    fed = operations.source_of_history(counted, source)
     views = [view for view in counted if view.source.name == fed.name]
     table = open_table(events)
     columns = operations.columns_of(fed, views, events, table, options)
@@ -181,6 +202,27 @@ def feed(file: Path, source: str | None, events: Path, **given: Any) -> None:  #
         raise (BrokerError(f"{error}. {progress.words()}") if progress.events else error) from None
     last = f"; the last watermark is {format_time(until)}" if marked else ""
     console.print(f"{progress.events:,} events written to topic {fed.topic} on {plan.broker}{last}")
+
+
+def _write_watermark(
+    plan: Plan,
+    counted: Sequence[ViewPlan],
+    source: str | None,
+    time_ms: int,
+    options: operations.FeedOptions,
+) -> None:
+    """Write one watermark, and say which windows stay open."""
+    marked = operations.source_named(counted, source)
+    views = [view for view in counted if view.source.name == marked.name]
+    now_ms = wall_clock_ms()
+
+    async def mark(client: Client) -> None:
+        await write_watermark(marked, views, time_ms, client, now_ms, unchecked=options.unchecked_data)
+
+    run(plan, mark)
+    for line in still_open(views, time_ms):
+        click.echo(line)
+    click.echo(f"watermark {format_time(time_ms)} written to all partitions of topic {marked.topic} on {plan.broker}")
 
 
 def still_open(views: Sequence[ViewPlan], until_ms: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
@@ -18,19 +18,9 @@ from stream_dp.config.access import BrokerConfig, plan_broker
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import windows_in
 from stream_dp.errors import ConfigError
+from stream_dp.operations.event_columns import SAMPLED_ROWS, Guess, Malformed, guess, topic_rows, without_outliers
 from stream_dp.operations.event_tables import BadRow, Row, open_table
-from stream_dp.operations.first_file import (
-    SAMPLED_ROWS,
-    Answers,
-    Guess,
-    best_pair,
-    first_file,
-    guess,
-    topic_rows,
-    usual_period,
-    usual_window,
-    without_outliers,
-)
+from stream_dp.operations.first_file import Answers, best_pair, first_file, usual_period, usual_window, zone_note
 from stream_dp.operations.outliers import describe
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.kafka.client import connect
@@ -52,13 +42,14 @@ MANY_WINDOWS = 12
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: NAME.yaml]")
 @click.option("--name", help="Name of the application.")
 @click.option("--user", metavar="COLUMN", help="Who is protected: one value of this column is one user.")
-@click.option("--population", help="The same in words, in the plural, such as `customers`.")
+@click.option("--population", help="The same in words, in the plural, such as `customers`. [default: users (COLUMN)]")
 @click.option("--item", metavar="COLUMN", help="What is counted: the number of users with each value is released.")
 @click.option("--time", metavar="COLUMN", help="When it happened.")
 @click.option(
     "--zone",
     type=Parsed("zone", check_zone),
-    help="Time zone of times without an offset, such as Europe/Berlin. [default: UTC]",
+    help="Time zone such as Europe/Berlin: of times without an offset, and in which windows begin at midnight, weeks "
+    "on Mondays. [default: UTC]",
 )
 @click.option("--window", help="How often counts are released: 1h, 1d, 1w, 1mo.")
 @click.option("--period", help="The promise is for so long: 4w, 1y; a whole number of windows.")
@@ -92,7 +83,8 @@ def init(
 
     It asks who is a user, what is counted, how often, and what is promised. The levels of noise follow from the
     promise. Of the events the file says only the names of columns, the first day, the form of times, and whether two
-    views show more than one. Rows with outlying times are named and otherwise ignored.
+    views show more than one. Rows with outlying or malformed times are
+    named and otherwise ignored.
 
     \b
     stream-dp init orders.csv
@@ -113,6 +105,8 @@ def init(
     stem = (events.stem if events is not None else str(topic)).lower().replace("_", "-").replace(".", "-")
     answers = _asked(found, Answers(stem, broker, topic or stem, partitions), given, needs_time=events is not None)
     text, plan = first_file(answers)
+    if note := zone_note(answers):
+        click.echo(note)
     if two or (two is None and events is not None):
         with nullcontext() if two else suppress(ConfigError):
             text_of_two, plan_of_two, why = best_pair(answers, plan, events)
@@ -135,6 +129,7 @@ def _next(file: Path, events: Path | None, views: Mapping[str, ViewPlan], answer
         over_ms = view.window.shape.interval(view.window.shape.start_of(answers.last_ms)).end_ms + view.window.grace_ms
         until = ["--until", format_time(over_ms - over_ms % -DAY_MS)[:10]]
     reading = [*until, "--drop-outliers"] if answers.has_outliers else until
+    reading = [*reading, "--skip-bad"] if answers.has_malformed else reading
     found: list[list[str | Path]] = [["check", file]]
     if events is None:
         return [*found, ["check", file, "--sample"], ["worker", file]]
@@ -163,6 +158,23 @@ async def _read(topic: str, broker: str) -> tuple[list[Row | BadRow], int]:
         return await topic_rows(client, topic)
 
 
+def _malformed(malformed: Sequence[Malformed], *, are_rows: bool) -> Iterator[str]:
+    """Yield how many rows have no usable time, the first of them, and why.
+
+    Args:
+        malformed: the rows, by reason.
+        are_rows: whether they are rows of a file; else they are the newest records of a topic.
+    """
+    for one in malformed:
+        if not are_rows:
+            yield f"{one.rows:,} of the newest records cannot be used: {one.reason}."
+            continue
+        named = ", ".join(f"row {number:,}" for number in one.first)
+        more = ", ..." if one.rows > len(one.first) else ""
+        rows = "1 row" if one.rows == 1 else f"{one.rows:,} rows"
+        yield f"{rows} cannot be used ({named}{more}): {one.reason}. --skip-bad leaves them out."
+
+
 def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time: bool) -> Answers:
     """Return the answers: options, or what is typed; with --yes what was guessed."""
 
@@ -188,7 +200,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     if not given["yes"]:
         click.echo(f"Columns: {', '.join(found.columns)}")
     user = column("user", "Who is protected? One value of this column is one user", found.user)
-    population = ask("population", "In words, in the plural", " ".join(f"{user}s".split()))
+    population = ask("population", "In words, in the plural", f"users ({' '.join(user.split())})")
     item = column("item", "What is counted?", found.item)
     time = column("time", "When did it happen?", found.time) if found.times or given["time"] else ""
     if time not in found.times and (time or needs_time):
@@ -213,19 +225,23 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     for one in outlying:
         which = describe(one) if needs_time else f"{one.span.events:,} of the newest records are {one.why}"
         click.echo(f"Column {time!r}: {which}. The configuration is based on the others.")
+    for line in _malformed(found.malformed.get(time, ()), are_rows=needs_time):
+        click.echo(f"Column {time!r}: {line}")
     now_ms = wall_clock_ms()
     unit, first_ms, last_ms = found.times.get(time, ("ms", now_ms, now_ms))
     is_past = now_ms - last_ms > OLD_MS
     window = ask("window", "How often are counts released?", usual_window(first_ms, last_ms))
-    period = ask("period", "For how long is the promise?", usual_period(window))
+    period = ask("period", "For how long is the promise?", usual_period(window, zone))
     past = (first_ms, last_ms) if is_past else (None, None)
     return replace(
         answers,
         name=ask("name", "Name of the application", answers.name),
         zone=zone if time in found.local else DEFAULT_ZONE,
+        window_zone=zone,
         **{"user": user, "item": item, "time": time, "time_unit": unit, "population": population},
         **{"window": window, "period": period, "delta": given["delta"], "first_ms": past[0], "last_ms": past[1]},
         has_outliers=bool(outlying),
+        has_malformed=bool(found.malformed.get(time)),
         windows_per_user=given["windows_per_user"],
         one_level=given["one_level"],
         epsilon=ask("epsilon", f"Epsilon promised to each user in {period} (smaller protects better)", "1"),

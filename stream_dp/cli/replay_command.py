@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,12 +28,17 @@ from stream_dp.cli.feed_command import (
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.planner import load_plan
 from stream_dp.operations import named
+from stream_dp.operations.empty_stretches import LONG_STRETCH, why_all_windows
 from stream_dp.operations.events_file import FileSurvey
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_events import PastEvents, open_past_events
+from stream_dp.operations.skipped_windows import SkippedWindows
 from stream_dp.records.models import PrivacyCost
+from stream_dp.windows.durations import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_STRETCHES = 5
+"""Stretches without events that are named."""
 PRIVATE = "Publishing this output spends budget of the people in it, and no ledger of an application counts that."
 
 
@@ -70,12 +75,15 @@ def reading_options(command: F) -> F:
     help="Write the records to VIEW.AUDIENCE.jsonl in this folder: a line each, as they would be published.",
 )
 @click.option("--views", metavar="VIEW,...", help="Report only these views. The others still use their budget.")
+@click.option("--all-windows", is_flag=True, help="Replay every window, including long stretches without events.")
 @reading_options
 def replay(
     file: Path,
     history: Path,
+    *,
     out: Path | None,
     views: str | None,
+    all_windows: bool,
     source: str | None,
     **given: Any,  # noqa: ANN401  the fields of FeedOptions
 ) -> None:
@@ -97,8 +105,11 @@ def replay(
     stream-dp replay app.yaml events.csv               a table: windows, keys, cost
     stream-dp replay app.yaml events.csv --out trial   the records, too
 
-    Windows without events are released too, as workers would release them. A long stretch without events takes a while;
-    the progress bar says how long. If you stop it with Ctrl-C, no files are left.
+    Workers release windows without events, too, and they cost budget. Where more than 200 windows in a row have no
+    events, they are not replayed: their charges are counted, and the output says how many they are. The other windows
+    are the same as with --all-windows. All windows are replayed if the rows are not in order of time, or if windows
+    depend on earlier ones: windows of panes, lists made of releases, kind topk, unlocks. If you stop the command with
+    Ctrl-C, no files are left.
 
     The cost is that for one user, to an audience alone, in the period of the ledger that spent most.
 
@@ -126,27 +137,51 @@ def replay(
     logging.getLogger("stream_dp").addHandler(logging.NullHandler())  # its warnings are about workers that go on
     windows = windows_to_release(read)
     err.print(f"{windows:,} windows to release, including windows without events", markup=False)
+    why_all = why_all_windows(read.views, ordered=read.survey.ordered)
+    if why_all and windows > LONG_STRETCH and not all_windows:
+        err.print(f"Every window is replayed, also in long stretches without events: {why_all}.")
     with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
         task = bar.add_task("windows", total=windows)
-        found = asyncio.run(replayed(plan, read, progress=lambda released: bar.update(task, completed=released)))
-    found = [one for one in found if wanted is None or one.view in wanted]
+
+        def show(released: int) -> None:
+            bar.update(task, completed=released)
+
+        result = asyncio.run(replayed(plan, read, progress=show, all_windows=all_windows))
+    for line in _left_out(result.skipped):
+        err.print(line)
+    found = [one for one in result.audiences if wanted is None or one.view in wanted]
     written = [] if out is None else write_releases(found, out)
     console = Console(highlight=False, markup=False)
+    left_out = ["windows\nleft out"] if result.skipped.stretches else []
     console.print(
         table(
-            *("view", "audience", "windows\nreleased", "windows\nrefused", "keys\n(median)"),
+            *("view", "audience", "windows\nreleased", "windows\nrefused", *left_out, "keys\n(median)"),
             *("spent in\na period", "budget\nleft"),
             rows=[
                 (
                     *(one.view, one.audience, f"{one.released:,}", f"{one.refused:,}"),
+                    *([f"{one.skipped + one.skipped_refused:,}"] if left_out else []),
                     *("-" if one.keys is None else f"{one.keys:g}", price(PrivacyCost.spent(one.spent))),
                     price(PrivacyCost.left(one.left)),
                 )
                 for one in found
             ],
             words={"view", "audience", "spent in\na period", "budget\nleft"},
+            no_wrap=True,
         )
     )
     for path in written:
         console.print(str(path), soft_wrap=True)
     err.print(PRIVATE)
+
+
+def _left_out(skipped: SkippedWindows) -> Iterator[str]:
+    """Say which windows were not replayed."""
+    for stretch, number in skipped.stretches[:MOST_STRETCHES]:
+        between = f"between {moment(stretch.from_ms)} and {moment(stretch.until_ms)}"
+        yield f"{number:,} windows without events {between} were not replayed."
+    if more := skipped.stretches[MOST_STRETCHES:]:
+        yield f"{sum(number for _, number in more):,} more in {len(more):,} other stretches were not replayed."
+    if skipped.stretches:
+        charged = f"{skipped.charged.total():,} of them are charged"
+        yield f"{charged}, {skipped.refused.total():,} are refused. Use --all-windows to replay them."

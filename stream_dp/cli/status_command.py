@@ -20,7 +20,8 @@ from stream_dp.cli.command_line import FILE, run, short_path
 from stream_dp.cli.display import indented, many, table
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
-from stream_dp.operations.status import BEHIND_MS, Summary, read_status
+from stream_dp.operations.progress import BEHIND_MS
+from stream_dp.operations.status import Summary, read_status
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import moment
 

@@ -15,7 +15,7 @@ from stream_dp.operations import named
 from stream_dp.operations.event_tables import EventTable
 from stream_dp.operations.events_file import FORMS, Columns, Events, FileSurvey, Written
 from stream_dp.operations.outliers import Limits, check_outliers
-from stream_dp.operations.status import look
+from stream_dp.operations.reports import look
 from stream_dp.records.models import PartitionStatus
 from stream_dp.runtime.factory import SourceRecords
 from stream_dp.runtime.kafka.client import Client
@@ -89,24 +89,32 @@ def _is_closed(view: ViewPlan, partitions: int, parts: Mapping[int, PartitionSta
 
 
 def source_named(counting: Sequence[ViewPlan], name: str | None) -> SourcePlan:
-    """Return the source that is fed.
+    """Return the source that has a name, or the only one.
 
     Raises:
-        ConfigError: no source has this name, there are several and none is named, it is in Avro, or its events have no
-            time.
+        ConfigError: no source has this name, or there are several and none is named.
     """
     sources = {view.source.name: view.source for view in counting}
     if name is None and len(sources) == 1:
         (name,) = sources
     if name is None:
         raise ConfigError(f"name one of the sources: {', '.join(sources)}", "SOURCE")
-    source = named("source with a view", name, sources, "SOURCE")
+    return named("source with a view", name, sources, "SOURCE")
+
+
+def source_of_history(counting: Sequence[ViewPlan], name: str | None) -> SourcePlan:
+    """Return the source that is fed.
+
+    Raises:
+        ConfigError: as `source_named`, or the source is in Avro, or its events have no time.
+    """
+    source = source_named(counting, name)
     if source.format != "json":
         message = "`feed` writes JSON. For Avro use a producer with the serializer of the schema registry"
-        raise ConfigError(message, f"sources.{name}.format")
+        raise ConfigError(message, f"sources.{source.name}.format")
     if source.time_field is None:
         message = "history needs a field for its times, because they decide how long the broker keeps a record"
-        raise ConfigError(message, f"sources.{name}.time")
+        raise ConfigError(message, f"sources.{source.name}.time")
     return source
 
 

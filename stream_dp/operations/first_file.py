@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import date, datetime, tzinfo
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
-
-from aiokafka import TopicPartition
 
 from stream_dp.config.crosschecks import shape_of
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.shares import windows_in
 from stream_dp.config.yaml_data import parse_yaml
-from stream_dp.errors import BrokerError, ConfigError
+from stream_dp.errors import ConfigError
 from stream_dp.exact.rationals import decimal_down, exact_text, parse_exact
 from stream_dp.kinds.noise_levels import GAUSSIAN, LAPLACE, TRUNCATED
-from stream_dp.operations.event_tables import BadRow, Row, json_row
-from stream_dp.operations.events_file import FORMS
 from stream_dp.operations.feed import FeedOptions
 from stream_dp.operations.past_counts import EventColumns
 from stream_dp.operations.past_events import open_past_events
 from stream_dp.operations.what_if import Point, Subject, what_if
 from stream_dp.runtime.construction import construct_file
-from stream_dp.runtime.kafka.client import Client
 from stream_dp.windows.durations import (
     DAY_MS,
     CalendarUnit,
@@ -38,44 +30,15 @@ from stream_dp.windows.durations import (
     parse_time,
 )
 from stream_dp.windows.events import TimeUnit
-from stream_dp.windows.local_times import DEFAULT_ZONE, has_offset, read_zone, text_ms
-from stream_dp.windows.outlying_times import MIN_GAP_MS, Outlying, TimeSpread
-from stream_dp.windows.plausible_times import PLAUSIBLE_FROM_MS, PlausibleTimes
+from stream_dp.windows.local_times import DEFAULT_ZONE
 from stream_dp.windows.shapes.shape import Settings
 
-SAMPLED_ROWS = 2000
-_USERS = ("user", "customer", "client", "member", "account", "person", "visitor", "reader", "author", "patient")
-_TIMES = ("time", "at", "date", "timestamp", "ts", "when")
 _KEEP = 4
 """Windows whose keys are counted."""
 _KEPT = "}\n    retention: 1830d  # the list has nothing of a window that is retained no longer"
 _MONDAY_MS = parse_time("2024-01-01T00:00:00Z")
 _PERIODS = ("4w", "1d", "30d", "52w")
 """Periods that are offered, the usual one first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """Columns of some events, as far as their names and values tell.
-
-    Attributes:
-        columns: those with texts or numbers.
-        user: column of the user.
-        item: column of what is counted.
-        time: column of the time; empty where none looks like one.
-        times: columns that look like times, each with its form, and the earliest and latest time in ms that is not
-            outlying.
-        local: columns with times that have no offset from UTC.
-        outlying: the outlying times of each time column that has any.
-    """
-
-    columns: Sequence[str]
-    user: str
-    item: str
-    time: str
-    times: Mapping[str, tuple[TimeUnit, int, int]]
-    local: Collection[str] = ()
-    outlying: Mapping[str, Sequence[Outlying[int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +55,7 @@ class Answers:
         time: field of the time; empty: the record's own.
         time_unit: form of the time.
         zone: time zone of times without an offset from UTC.
+        window_zone: time zone in whose days and weeks windows begin.
         population: who is protected, in words.
         window: length of a window.
         period: for how long the promise is.
@@ -103,6 +67,7 @@ class Answers:
         first_ms: of past events the earliest time: windows follow the times in them; None: they begin with the worker.
         last_ms: of past events the latest time.
         has_outliers: whether some events have outlying times.
+        has_malformed: whether some rows have no usable time.
     """
 
     name: str
@@ -114,6 +79,7 @@ class Answers:
     time: str = ""
     time_unit: TimeUnit = "ms"
     zone: str = DEFAULT_ZONE
+    window_zone: str = DEFAULT_ZONE
     population: str = ""
     window: str = ""
     period: str = ""
@@ -125,64 +91,7 @@ class Answers:
     first_ms: int | None = None
     last_ms: int | None = None
     has_outliers: bool = False
-
-
-def guess(rows: Iterable[Row | BadRow], zone: str = DEFAULT_ZONE) -> Guess:
-    """Guess the columns of events by their names and values.
-
-    Args:
-        rows: of the events.
-        zone: time zone of times without an offset from UTC.
-
-    Raises:
-        ConfigError: no two columns have texts or numbers.
-    """
-    values: dict[str, list[Any]] = {}
-    for row in rows:
-        for name, value in {} if isinstance(row, BadRow) else row.items():
-            if not isinstance(value, dict | list):
-                values.setdefault(name, []).append(value)
-    if len(values) < 2:
-        raise ConfigError(
-            f"events need a user and an item, and there is {', '.join(map(repr, values)) or 'no row with a field'}. "
-            "A CSV separates its columns with commas, semicolons, tabs or | and names them in its first line; JSON "
-            "lines have one object per line, with text or numbers in it"
-        )
-    rules = read_zone(zone)
-    forms = {name: form for name, some in values.items() if (form := _time_form(some, rules)) is not None}
-    times = {name: (form, *_first_and_last(values[name], form, rules)) for name, form in forms.items()}
-    time = _named(times, _TIMES) or next(iter(times), "")
-    rest = [name for name in values if name != time]
-    user = _named(rest, _USERS) or max(rest, key=lambda name: len({*map(str, values[name])}))
-    others = [name for name in rest if name != user]
-    texts = [name for name in others if any(isinstance(one, str) and not _is_number(one) for one in values[name])]
-    local = [name for name, found in times.items() if found[0] == "iso" and any(map(_is_local, values[name]))]
-    return Guess([*values], user, next(iter(texts or others), ""), time, times, local)
-
-
-async def topic_rows(client: Client, topic: str) -> tuple[list[Row | BadRow], int]:
-    """Return the newest records of a topic as rows, and the number of its partitions.
-
-    Raises:
-        BrokerError: there is no such topic.
-    """
-    partitions = await client.partitions(topic)
-    if partitions is None:
-        raise BrokerError(f"there is no topic {topic}")
-    places = [TopicPartition(topic, number) for number in range(partitions)]
-    begins = await client.begins(places)
-    ends = await client.stable_ends(places)
-    each = -(-SAMPLED_ROWS // partitions)
-    since = {place: max(begins[place], ends[place] - each) for place in places}
-    records = client.follow([topic], until_end=True, since=since, foreign=True)
-    rows = [json_row(record.value or b"") async for record in records]
-    return rows, partitions
-
-
-def _named(names: Iterable[str], words: Sequence[str]) -> str:
-    """Return the first name that has one of some words in it; the earlier words first."""
-    names = list(names)
-    return next((name for word in words for name in names if word in name.lower()), "")
+    has_malformed: bool = False
 
 
 def _length(text: str) -> int | CalendarUnit | None:
@@ -191,119 +100,90 @@ def _length(text: str) -> int | CalendarUnit | None:
     return None
 
 
-def _is_number(value: object) -> bool:
-    return str(value).removeprefix("-").replace(".", "", 1).isdecimal()
-
-
-def _is_local(value: object) -> bool:
-    """Return True if a time has no offset from UTC."""
-    if isinstance(value, datetime):
-        return value.tzinfo is None
-    if isinstance(value, date):
-        return True
-    try:
-        return not has_offset(str(value))
-    except ValueError:  # one of the few values that are not times
-        return False
-
-
-def _iso_ms(value: object, zone: tzinfo) -> int:
-    """Return the time in ms of a text or a cell.
-
-    Raises:
-        ValueError: the value is not a time.
-    """
-    if isinstance(value, date):
-        return text_ms(value.isoformat(), zone)
-    if isinstance(value, str):
-        return text_ms(value, zone)
-    raise ValueError("no time")
-
-
-_READ: Mapping[TimeUnit, Callable[[Any, tzinfo], int]] = {
-    "iso": _iso_ms,
-    "s": lambda value, _: int(value) * 1000,
-    "ms": lambda value, _: int(value),
-}
-_PLAUSIBLE_MS = range(PLAUSIBLE_FROM_MS, parse_time("2100-01-01T00:00:00Z"))
-_MOST_PERCENT = 90
-"""Share of a column's values that must be times in one form; the others count as mistakes."""
-
-
-def _moment_ms(value: object, form: TimeUnit, zone: tzinfo) -> int | None:
-    """Return a value as a time in ms; None if it is not a time in this form."""
-    if isinstance(value, bool | float):
-        return None
-    try:
-        return _READ[form](value, zone)
-    except (ValueError, TypeError):
-        return None
-
-
-def _time_form(values: Sequence[Any], zone: tzinfo) -> TimeUnit | None:
-    """Return the form in which nearly all values are plausible times; None if there is none."""
-    for form in FORMS:
-        moments = [_moment_ms(value, form, zone) for value in values]
-        times = sum(moment is not None and moment in _PLAUSIBLE_MS for moment in moments)
-        if times and 100 * times >= _MOST_PERCENT * len(values):
-            return form
-    return None
-
-
-def _first_and_last(values: Iterable[Any], form: TimeUnit, zone: tzinfo) -> tuple[int, int]:
-    """Return the earliest and the latest plausible time in a form; at least one value must have one."""
-    moments = [_moment_ms(value, form, zone) for value in values]
-    times = [moment for moment in moments if moment is not None and moment in _PLAUSIBLE_MS]
-    return min(times), max(times)
-
-
-def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zone: str = DEFAULT_ZONE) -> Guess:
-    """Return a guess whose earliest and latest times are those of the bulk of the events.
-
-    Args:
-        found: the guess from some of the rows.
-        rows: all rows, read once.
-        now_ms: the clock of this machine.
-        zone: time zone of times without an offset from UTC.
-    """
-    rules = read_zone(zone)
-    plausible = PlausibleTimes.of([], [DAY_MS])  # at most the default of `max_ahead`
-    spreads = {name: TimeSpread[int](plausible, now_ms, MIN_GAP_MS) for name in found.times}
-    for number, row in enumerate(rows, start=1):
-        if isinstance(row, BadRow):
-            continue
-        for name, (form, *_) in found.times.items():
-            moment = _moment_ms(row.get(name), form, rules)
-            if moment is not None:
-                spreads[name].add([number], [moment])
-    times = dict(found.times)
-    outlying: dict[str, Sequence[Outlying[int]]] = {}
-    for name, spread in spreads.items():
-        if (bulk := spread.bulk) is not None:
-            times[name] = (found.times[name][0], bulk.first_ms, bulk.last_ms)
-            outlying[name] = spread.outlying()
-    return replace(found, times=times, outlying=outlying)
-
-
 def usual_window(first_ms: int, last_ms: int) -> str:
     """Return a length of windows of which the events fill some: a day, or an hour or a week."""
     days = (last_ms - first_ms) // DAY_MS
     return "1h" if days < 2 else "1d" if days < 28 else "1w"
 
 
-def usual_period(window: str) -> str:
-    """Return a period that such windows tile."""
+def usual_period(window: str, zone: str = DEFAULT_ZONE) -> str:
+    """Return a period that such windows tile, in a zone if they are its days."""
+    if window == CalendarUnit.DAY and zone != DEFAULT_ZONE:
+        return CalendarUnit.MONTH.value
     length = _length(window)
     if isinstance(length, CalendarUnit):
         return _PERIODS[0] if length is CalendarUnit.WEEK else "1y"
     return next((one for one in _PERIODS if parse_duration(one) % (length or 1) == 0), window)
 
 
-def _start(answers: Answers, first_ms: int) -> int:
-    """Return a start of windows and periods at or before the first event: of its day, or where a calendar says."""
-    lengths = [_length(answers.window), _length(answers.period)]
-    unit = next((length for length in lengths if isinstance(length, CalendarUnit)), None)
-    return first_ms - first_ms % DAY_MS if unit is None else shape_of(Settings(unit)).start_of(first_ms)
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Windows and periods as the file writes them.
+
+    Attributes:
+        zone: the zone of their calendar; empty: none is named.
+        start_ms: start of the first; None: none is written.
+        in_days: whether a week is written as seven days, because it begins where `start_ms` says.
+    """
+
+    zone: str = ""
+    start_ms: int | None = None
+    in_days: bool = False
+
+    def size(self, length: str) -> str:
+        """Return a length as the file writes it."""
+        return "7d" if self.in_days and length == CalendarUnit.WEEK else length
+
+
+def _grid(answers: Answers, finds: str = "") -> _Grid:
+    """Return where windows and periods begin: at or before the first event, in the zone of the windows if possible."""
+    lengths = [answers.window, answers.period, *([finds] if finds else [])]
+    units = [CalendarUnit(length) for length in lengths if length in [*CalendarUnit]]
+    calendar = _calendar(answers.window_zone, answers, finds)
+    if calendar is not None:
+        start_ms = None if answers.first_ms is None else shape_of(calendar).start_of(answers.first_ms)
+        return _Grid(answers.window_zone, start_ms)
+    if answers.window_zone != DEFAULT_ZONE and all(unit in (CalendarUnit.DAY, CalendarUnit.WEEK) for unit in units):
+        has_weeks = any(length.endswith("w") for length in lengths)
+        unit = CalendarUnit.WEEK if has_weeks else CalendarUnit.DAY
+        days = shape_of(Settings(unit, zone=answers.window_zone))
+        return _Grid(start_ms=days.start_of(answers.first_ms or _MONDAY_MS + DAY_MS), in_days=True)
+    if answers.first_ms is None:
+        return _Grid()
+    found = (_length(length) for length in (answers.window, answers.period))
+    of_calendar = next((length for length in found if isinstance(length, CalendarUnit)), None)
+    if of_calendar is None:
+        return _Grid(start_ms=answers.first_ms - answers.first_ms % DAY_MS)
+    return _Grid(start_ms=shape_of(Settings(of_calendar)).start_of(answers.first_ms))
+
+
+def _calendar(zone: str, answers: Answers, finds: str) -> Settings | None:
+    """Return the windows in the calendar of a zone other than UTC; None if they or the periods do not follow one."""
+    lengths = [answers.window, answers.period, *([finds] if finds else [])]
+    if zone == DEFAULT_ZONE or not all(length in [*CalendarUnit] for length in lengths):
+        return None
+    windows = Settings(CalendarUnit(answers.window), zone=zone)
+    period = shape_of(Settings(CalendarUnit(answers.period), zone=zone))
+    found = windows if not finds else Settings(CalendarUnit(finds), zone=zone)
+    return windows if shape_of(windows).tiles(period) and shape_of(found).tiles(period) else None
+
+
+def zone_note(answers: Answers) -> str:
+    """Return how windows begin that do not follow the clocks of the zone that was asked for; empty if they do."""
+    zone = answers.window_zone
+    if zone == DEFAULT_ZONE or _calendar(zone, answers, "") is not None:
+        return ""
+    grid = _grid(answers)
+    week = shape_of(Settings(CalendarUnit.WEEK, zone=zone))
+    if grid.start_ms is not None and grid.in_days and week.shortest_ms == week.longest_ms:
+        return ""
+    remedy = "For windows of local days and weeks, use --window 1d --period 1mo, or --window 1w --period 1w."
+    if not grid.in_days:
+        return f"Windows of {answers.window} in periods of {answers.period} begin in UTC, not in {zone}. {remedy}"
+    return (
+        f"The first window begins at local midnight in {zone}. Windows have a fixed length, so after the clocks change "
+        f"they begin at another local time. {remedy}"
+    )
 
 
 def first_file(answers: Answers, finds: str = "") -> tuple[str, Plan]:
@@ -414,9 +294,15 @@ def _text(
     user = f", user: {quote(a.user)}" if a.user else ""
     zone = "" if a.zone == DEFAULT_ZONE else f", zone: {a.zone}"
     time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}{zone}}}" if a.time else ""
-    start = "" if a.first_ms is None else f", start: {format_time(_start(a, a.first_ms))}"
-    monday = f", start: {format_time(_MONDAY_MS)}" if isinstance(_length(a.window), CalendarUnit) else ""
-    period_start = "" if isinstance(_length(a.period), CalendarUnit) else (start or monday).replace(", ", "\n    ")
+    grid = _grid(a, finds)
+    size = grid.size(a.window)
+    period = grid.size(a.period)
+    start = "" if grid.start_ms is None else f", start: {format_time(grid.start_ms)}"
+    monday = f", start: {format_time(_MONDAY_MS)}" if isinstance(_length(size), CalendarUnit) else ""
+    follows = bool(grid.zone) or isinstance(_length(period), CalendarUnit)
+    period_start = "" if follows else (start or monday).replace(", ", "\n    ")
+    window_zone = f", zone: {grid.zone}" if grid.zone else ""
+    period_zone = window_zone.replace(", ", "\n    ")
     budget = (
         ""
         if pool is None
@@ -456,7 +342,7 @@ def _text(
     item: {quote(a.item)}
     {bounds}
     share: 1/2  # of the promise; `stream-dp plan --grid split=1/4,1/2` says what another part would show
-    window: {{size: {finds}{start}{clock if start else _KEPT}
+    window: {{size: {grid.size(finds)}{window_zone}{start}{_KEPT if a.first_ms is None else clock}
     {discovery}
     ledger: promise
     ladder: levels"""
@@ -480,7 +366,7 @@ ledgers:
     population: {quote(a.population)}
     epsilon: {quote(a.epsilon)}
     delta: {quote(a.delta)}
-    period: {a.period}{period_start}{budget}
+    period: {period}{period_zone}{period_start}{budget}
 
 # Levels of noise, coarse to fine: shares of the epsilon that the promise affords for {each}
 ladders:
@@ -498,7 +384,7 @@ views:{found}
     item: {quote(a.item)}
     {bounds}
     {few}
-    window: {{size: {a.window}{start}{clock}
+    window: {{size: {size}{window_zone}{start}{clock}
     {discovery}
     ledger: promise
     ladder: levels

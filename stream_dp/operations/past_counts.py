@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.errors import ConfigError
 from stream_dp.windows.durations import format_time
 from stream_dp.windows.events import Decoded
+from stream_dp.windows.shapes.shape import Shape
 
 Ints = NDArray[np.int64]
 
@@ -19,7 +20,8 @@ _OFF_LIST = 1 << 62
 MOST_CONTRIBUTIONS = 50_000_000
 """Of one window length; an event of windows that overlap counts in each."""
 MOST_WINDOWS = 1_000_000
-"""Most windows of one length. Empty windows are part of the figures, and each takes memory."""
+"""Most windows of a view whose releases make a list, or that counts such a list: each of them takes memory. Of other
+views only windows with contributions do."""
 
 
 class EventColumns:
@@ -89,10 +91,12 @@ class WindowCounts:
     """The distinct contributions of all windows, from which the counts under any bound follow.
 
     A cell is a window and an item that some user had in it. Cells are in the order of windows, and in a window the most
-    frequent item comes first.
+    frequent item comes first. Windows are numbered from 0 in the order of their starts, including those without a cell.
 
     Attributes:
-        closes_ms: of each window, when it closes.
+        windows: number of windows.
+        first_ms: start of the first window.
+        open_ms: start of the first window that is not over.
         window: of each cell, the number of its window.
         item: of each cell, the number of its item.
         users: of each cell, the number of users, without a bound.
@@ -103,7 +107,9 @@ class WindowCounts:
         begins: of each cell, where its ranks begin.
     """
 
-    closes_ms: Ints
+    windows: int
+    first_ms: int
+    open_ms: int
     window: Ints
     item: Ints
     users: Ints
@@ -111,11 +117,6 @@ class WindowCounts:
     ranks: Ints
     entered: Ints
     begins: Ints
-
-    @property
-    def windows(self) -> int:
-        """Number of windows."""
-        return len(self.closes_ms)
 
     def bounded(self, view: ViewPlan) -> Ints:
         """Return the counts of the cells as a view bounds them: of a user the first items and the first windows."""
@@ -136,7 +137,7 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
         until_ms: the history is complete up to this time.
 
     Raises:
-        ConfigError: a window is made of panes, or there are too many windows or contributions.
+        ConfigError: a window is made of panes, or there are too many contributions.
     """
     shape = view.windows.shape
     if view.window.shape.is_sum or view.window.shape.tells_totals:
@@ -153,31 +154,59 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     # An unfinished window matters only for the bound on a user's windows, so only if its period has a finished one.
     period_end_ms = view.ledger.periods.end(view.ledger.periods.start_of(open_ms))
     end_ms = max(open_ms, min(last_ms + 1, period_end_ms))
-    if (windows := shape.begun(first_ms, end_ms)) > MOST_WINDOWS:
-        raise ConfigError(
-            f"there are {windows:,} windows up to {format_time(end_ms)}; the limit is {MOST_WINDOWS:,}. "
-            "Choose a shorter part of the history (--from, --until), or longer windows",
-            f"views.{view.name}.window.size",
-        )
-    found, closes = [], list[int]()
+    sorted_times = np.sort(times)
+    start_ms = shape.first_from(first_ms)
+    found = []
     for tiling in shape.tilings:
-        starts = [start for start in tiling.starts(tiling.first_from(first_ms), end_ms) if view.windows.has(start)]
-        over = sum(start < open_ms for start in starts)
-        if starts:
-            ends = np.array([tiling.end(start) for start in starts], np.int64)
-            at = np.searchsorted(np.array(starts, np.int64), times, "right") - 1
-            inside = np.flatnonzero((at >= 0) & (times < ends[at]))
-            window, user, item = at[inside], users[inside], items[inside]
-            periods = np.array([view.ledger.periods.start_of(start) for start in starts], np.int64)
-            entered, some = np.zeros(len(inside), np.int64), listed[item]
-            # also of those that are not over: a user may be in both
-            entered[some] = _entered(window[some], user[some], periods[window[some]])
-            is_over = window < over
-            found.append((window[is_over] + len(closes), user[is_over], item[is_over], entered[is_over]))
-            closes += [tiling.end(start) + view.window.grace_ms for start in starts[:over]]
+        starts = [start for start in _occupied(tiling, sorted_times, first_ms, end_ms) if view.windows.has(start)]
+        if not starts:
+            continue
+        numbers = np.array([view.windows.begun(start_ms, start) for start in starts], np.int64)
+        ends = np.array([tiling.end(start) for start in starts], np.int64)
+        at = np.searchsorted(np.array(starts, np.int64), times, "right") - 1
+        inside = np.flatnonzero((at >= 0) & (times < ends[at]))
+        window = at[inside]
+        user = users[inside]
+        item = items[inside]
+        periods = np.array([view.ledger.periods.start_of(start) for start in starts], np.int64)
+        entered = np.zeros(len(inside), np.int64)
+        some = listed[item]
+        # also of those that are not over: a user may be in both
+        entered[some] = _entered(window[some], user[some], periods[window[some]])
+        is_over = window < sum(start < open_ms for start in starts)
+        found.append((numbers[window[is_over]], user[is_over], item[is_over], entered[is_over]))
     empty = (np.empty(0, np.int64),) * 4
     window, user, item, entered = (np.concatenate(one) for one in zip(empty, *found, strict=True))
-    return _counted(np.array(closes, np.int64), window, user, item, entered, listed)
+    bounds = view.windows.begun(start_ms, open_ms), start_ms, open_ms
+    return _counted(bounds, window, user, item, entered, listed)
+
+
+def _occupied(tiling: Shape, sorted_times: Ints, first_ms: int, until_ms: int) -> Iterator[int]:
+    """Yield the starts, within limits, of the windows of a tiling that times are in."""
+    at = int(np.searchsorted(sorted_times, tiling.first_from(first_ms)))
+    while at < len(sorted_times):
+        start = tiling.start_of(int(sorted_times[at]))
+        if start >= until_ms:
+            return
+        yield start
+        at = int(np.searchsorted(sorted_times, tiling.end(start)))
+
+
+def closing_times(view: ViewPlan, counted: WindowCounts) -> Ints:
+    """Return when each window of a view closes.
+
+    Raises:
+        ConfigError: there are too many windows.
+    """
+    if counted.windows > MOST_WINDOWS:
+        raise ConfigError(
+            f"there are {counted.windows:,} windows up to {format_time(counted.open_ms)}; with a list made of releases "
+            f"the limit is {MOST_WINDOWS:,}. Choose a shorter part of the history (--from, --until), or longer windows",
+            f"views.{view.name}.window.size",
+        )
+    shape = view.window.shape
+    starts = [start for start in shape.starts(counted.first_ms, counted.open_ms) if view.windows.has(start)]
+    return np.array([shape.end(start) + view.window.grace_ms for start in starts], np.int64)
 
 
 def on_list(view: ViewPlan, items: Sequence[str]) -> NDArray[np.bool_]:
@@ -200,9 +229,23 @@ def _entered(window: Ints, user: Ints, period: Ints) -> Ints:
 
 
 def _counted(
-    closes_ms: Ints, window: Ints, user: Ints, item: Ints, entered: Ints, listed: NDArray[np.bool_]
+    bounds: tuple[int, int, int],
+    window: Ints,
+    user: Ints,
+    item: Ints,
+    entered: Ints,
+    listed: NDArray[np.bool_],
 ) -> WindowCounts:
-    """Count contributions in the order of the log."""
+    """Count contributions in the order of the log.
+
+    Args:
+        bounds: the first three fields of the result.
+        window: of each contribution, the number of its window.
+        user: of each, the number of its user.
+        item: of each, the number of its item.
+        entered: of each, how many windows of the period its user had entered before.
+        listed: of each item, whether the view counts it.
+    """
     most = 1 + (int(item.max()) if len(item) else 0)
     _, group = np.unique(window * (1 + (int(user.max()) if len(user) else 0)) + user, return_inverse=True)
     _, first = np.unique(group * most + item, return_index=True)  # the first contribution of each user, window and item
@@ -216,7 +259,7 @@ def _counted(
     place = np.empty(len(cells), np.int64)
     place[ranked] = _places((cells // most)[ranked])
     return WindowCounts(
-        closes_ms, cells // most, cells % most, users, place, ranks[by_cell], entered[order][by_cell], begins
+        *bounds, cells // most, cells % most, users, place, ranks[by_cell], entered[order][by_cell], begins
     )
 
 

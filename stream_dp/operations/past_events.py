@@ -9,7 +9,7 @@ from pathlib import Path
 from stream_dp.config.plan import Plan, SourcePlan, ViewPlan
 from stream_dp.operations.event_tables import open_table
 from stream_dp.operations.events_file import Events, FileSurvey
-from stream_dp.operations.feed import FeedOptions, columns_of, last_watermark, source_named
+from stream_dp.operations.feed import FeedOptions, columns_of, last_watermark, source_of_history
 from stream_dp.operations.outliers import survey_limited
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.windows.events import Decoded
@@ -59,7 +59,7 @@ def open_past_events(
         ConfigError: no such source, a column is missing, or rows are invalid.
         TableError: the file cannot be read.
     """
-    fed = source_named([*plan.views.values()], source)
+    fed = source_of_history([*plan.views.values()], source)
     views = [view for view in plan.views.values() if view.source.name == fed.name]
     table = open_table(file)
     columns = columns_of(fed, views, file, table, options)

@@ -24,12 +24,14 @@ from stream_dp.config.planner import build_plan
 from stream_dp.errors import ConfigError, Fault, StateError
 from stream_dp.exact.bits import Entropy, system_entropy
 from stream_dp.operations.budgets import read_entries
+from stream_dp.operations.empty_stretches import Stretch, stretch_between, why_all_windows
 from stream_dp.operations.events_file import Written
 from stream_dp.operations.feed import Watermarks
 from stream_dp.operations.past_events import PastEvents
+from stream_dp.operations.skipped_windows import PeriodSpending, SkippedWindows, has_places, skip_windows
 from stream_dp.records.codec import parse
 from stream_dp.records.history import History
-from stream_dp.records.statement import LedgerStatement, read_statements
+from stream_dp.records.statement import LedgerStatement, Period, read_statements
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.worker.assembly import Options, Worker
@@ -70,6 +72,8 @@ class Replayed:
         records: the records of its topic, as published.
         released: number of windows that were released.
         refused: number of windows that were refused.
+        skipped: number of windows without events that were left out; the ledger is charged for them.
+        skipped_refused: number of windows without events that were left out and that the ledger does not pay for.
         keys: median number of keys of a window; None if its kind shows none.
         spent: privacy loss of this audience, in the period of the ledger that spent most.
         left: what the ledger had left in that period.
@@ -80,9 +84,24 @@ class Replayed:
     records: Sequence[bytes]
     released: int
     refused: int
+    skipped: int
+    skipped_refused: int
     keys: float | None
     spent: Cost
     left: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Result of a replay: what it publishes, and which windows it leaves out.
+
+    Attributes:
+        audiences: an entry for each view and audience.
+        skipped: the stretches without events whose windows were left out.
+    """
+
+    audiences: Sequence[Replayed]
+    skipped: SkippedWindows
 
 
 async def replay(
@@ -90,21 +109,24 @@ async def replay(
     history: PastEvents,
     noise: ReplayNoise = ReplayNoise(),
     progress: Callable[[int], None] = lambda _: None,
-) -> list[Replayed]:
+    *,
+    all_windows: bool = False,
+) -> Replay:
     """Run the engine on a history, in this process and a temporary folder, and return what it publishes.
 
     The views of other sources are left out. Where the events are in order of time, the clock follows them; else it
     goes from the first to the end of the history at once, so that nothing is late. The clock stops where a window
     closes that a list is made of: its releases are read before it goes on, as a worker reads them.
 
+    Windows in a long stretch without events are left out if that changes no other window. They are charged as if they
+    had been released (`skipped_windows`).
+
     Args:
         plan: of the file.
         history: of one of its sources.
         noise: the source of the noise.
-        progress: called with the number of windows released so far; the total is `windows_to_release`.
-
-    Returns:
-        An entry for each view and audience.
+        progress: called with the number of windows released or left out so far; the total is `windows_to_release`.
+        all_windows: leave out no windows.
 
     Raises:
         ConfigError: the views of the source alone are no configuration.
@@ -116,7 +138,12 @@ async def replay(
         client = MemoryClient(log)
         source = history.source
         await client.create([TopicSpec(source.topic, source.partitions)])
-        now = _Now(history.first_ms)
+        found = SkippedWindows()
+        skips = not all_windows and not why_all_windows(history.views, ordered=history.survey.ordered)
+        steps = _steps(history, skips=skips)
+        first = next(steps)
+        steps = chain([first], steps)
+        now = _Now(first.from_ms if isinstance(first, Stretch) else history.first_ms)
         options = Options(
             log=log,
             entropy=noise.entropy,
@@ -126,12 +153,16 @@ async def replay(
             unchecked_data=True,  # the rows were checked
             clock_bound_ms=None,
         )
-        async with running(offline, client, AGENTS, options) as worker:
-            for now.ms, messages in _steps(history):
-                for message in messages:  # nothing runs in between: no tick tells the new time without its events
-                    log.take(message)
-                await _released(worker, now.ms, progress)
-        return await _results(offline, client)
+        stretch: Stretch | None = None
+        is_over = False
+        while not is_over:
+            async with running(offline, client, AGENTS, options) as worker:
+                stretch = await _play(worker, log, steps, now, progress)
+                is_over = stretch is None
+                effective = worker.plan
+            if stretch is not None:
+                skip_windows(log, effective, stretch, found)
+        return Replay(await _results(offline, client, found), found)
 
 
 def windows_to_release(history: PastEvents) -> int:
@@ -199,8 +230,16 @@ def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
     return {**raw, "window": {**raw["window"], "start": format_time(view.window.first_ms)}}
 
 
-def _steps(history: PastEvents) -> Iterator[tuple[int, Sequence[Message]]]:
-    """Yield the history in steps: the time to set the clock to, and the records and watermarks to publish then."""
+@dataclass(frozen=True, slots=True)
+class _HistoryStep:
+    """Part of a history: the time to set the clock to, and the records and watermarks to publish then."""
+
+    now_ms: int
+    messages: Sequence[Message]
+
+
+def _steps(history: PastEvents, *, skips: bool) -> Iterator[_HistoryStep | Stretch]:
+    """Yield the history in steps, and between them the long stretches without events, if these are left out."""
     watermarks = Watermarks(history.source, history.views, history.until_ms, ordered=history.survey.ordered)
     shortest_ms = (history.until_ms - history.first_ms) // STEPS
     shapes = [view.window.shape for view in history.views]
@@ -211,16 +250,58 @@ def _steps(history: PastEvents) -> Iterator[tuple[int, Sequence[Message]]]:
         boundary = min(shape.next(shape.start_of(time_ms + shortest_ms)) for shape in shapes)
         return min([boundary, *(window.closes_after(time_ms) for window in read)])
 
-    some, stop_ms = list[Written](), stop_after(history.first_ms)
+    some = list[Written]()
+    stop_ms = stop_after(history.first_ms)
+    last_ms: int | None = None
     for event in chain(chain.from_iterable(history.events.chunks(1)), [None]):
         # A time after the end of the history does not move the clock (`FeedOptions.unchecked_data`).
         time_ms = history.until_ms if event is None else min(event.time_ms, history.until_ms)
-        while history.survey.ordered and time_ms >= stop_ms:
-            yield stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)]
-            some, stop_ms = [], stop_after(stop_ms)
+        stretch = stretch_between(history.views, last_ms, time_ms, history.until_ms) if skips else None
+        while history.survey.ordered and time_ms >= stop_ms and (stretch is None or stop_ms < stretch.from_ms):
+            yield _HistoryStep(stop_ms, [*watermarks.among(some), *watermarks.at(stop_ms)])
+            some = []
+            stop_ms = stop_after(stop_ms)
+        if stretch is not None:
+            if last_ms is not None:
+                yield _HistoryStep(stretch.from_ms, [*watermarks.among(some), *watermarks.at(stretch.from_ms)])
+            yield stretch
+            some = []
+            stop_ms = stop_after(time_ms)
+        last_ms = time_ms
         if event is not None:
             some.append(event)
-    yield history.until_ms, [*watermarks.among(some), *watermarks.at(history.until_ms)]
+    yield _HistoryStep(history.until_ms, [*watermarks.among(some), *watermarks.at(history.until_ms)])
+
+
+async def _play(
+    worker: Worker,
+    log: MemoryLog,
+    steps: Iterator[_HistoryStep | Stretch],
+    now: _Now,
+    progress: Callable[[int], None],
+) -> Stretch | None:
+    """Play a history up to the next stretch without events whose windows are left out; None: to its end."""
+    for step in steps:
+        if isinstance(step, Stretch):
+            await _places_stored(worker, log)
+            return step
+        now.ms = step.now_ms
+        for message in step.messages:  # nothing runs in between: no tick tells the new time without its events
+            log.take(message)
+        await _released(worker, now.ms, progress)
+    return None
+
+
+async def _places_stored(worker: Worker, log: MemoryLog) -> None:
+    """Wait until the places of all views are stored, so that they can be changed.
+
+    Raises:
+        StateError: the worker crashed.
+    """
+    while not has_places(log, worker.plan):
+        if (reason := worker.crash_reason()) is not None:
+            raise StateError(f"the replay failed: {reason}") from reason
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _released(worker: Worker, now_ms: int, progress: Callable[[int], None]) -> None:
@@ -264,39 +345,67 @@ def _is_released(view: ViewPlan, next_ms: int | None, now_ms: int) -> bool:
     return not view.windows.begun(next_ms, open_ms)
 
 
-async def _results(plan: Plan, client: MemoryClient) -> list[Replayed]:
-    """Read what was published."""
+async def _results(plan: Plan, client: MemoryClient, skipped: SkippedWindows) -> list[Replayed]:
+    """Read what was published, and add what was left out."""
     topics = Topics.of(plan)
-    ledgers: dict[str, list[LedgerStatement]] = {}
-    for period, statement in read_statements(await read_entries(topics.accounts, client)).items():
-        ledgers.setdefault(period.ledger, []).append(statement)
+    statements = read_statements(await read_entries(topics.accounts, client))
     found = []
     for view in plan.views.values():
+        spending = _dearest_period(view, statements, skipped)
         for audience in view.audiences:
             topic = topics.release(view.name, audience)
             values = [one.value async for one in client.follow([topic], until_end=True) if one.value is not None]
-            dearest = max(ledgers.get(view.ledger.name, ()), key=lambda one: tuple(one.spent), default=None)
-            found.append(_replayed(view, audience, values, dearest))
+            found.append(_replayed(view, audience, values, spending, skipped))
     return found
 
 
-def _replayed(view: ViewPlan, audience: str, values: Sequence[bytes], statement: LedgerStatement | None) -> Replayed:
+def _dearest_period(
+    view: ViewPlan, statements: Mapping[Period, LedgerStatement], skipped: SkippedWindows
+) -> PeriodSpending | None:
+    """Return the spending of the period of a view's ledger that spent most; None if none was charged."""
+    found: list[PeriodSpending] = []
+    for period in {*statements, *skipped.periods}:
+        if period.ledger != view.ledger.name:
+            continue
+        one = skipped.periods.get(period, PeriodSpending(Cost.ZERO, view.ledger.budget))
+        losses = dict(one.losses)
+        spent = one.spent
+        left = one.left
+        statement = statements.get(period)
+        if statement is not None:
+            for key, share in statement.shares.items():
+                losses[key] = losses.get(key, Cost.ZERO) + share.loss
+            if spent <= statement.spent:  # the newest entry is about a later window
+                spent = statement.spent
+                left = statement.left
+        found.append(PeriodSpending(spent, left, losses))
+    return max(found, key=lambda one: tuple(one.spent), default=None)
+
+
+def _replayed(
+    view: ViewPlan,
+    audience: str,
+    values: Sequence[bytes],
+    spending: PeriodSpending | None,
+    skipped: SkippedWindows,
+) -> Replayed:
     history = History()
     for value in values:
         history.take(parse(value))
     windows = [*history.windows(view.name, audience).values()]
     releases = [seen.release for seen in windows if seen.release is not None]
     shown = [len(items) for release in releases if (items := getattr(release, "items", None)) is not None]
-    share = None if statement is None else statement.shares.get((view.name, audience))
     return Replayed(
         view.name,
         audience,
         values,
         released=len(releases),
         refused=len(windows) - len(releases),
+        skipped=skipped.charged[view.name],
+        skipped_refused=skipped.refused[view.name],
         keys=median(shown) if shown else None,
-        spent=Cost.ZERO if share is None else share.loss,
-        left=view.ledger.budget if statement is None else statement.left,
+        spent=Cost.ZERO if spending is None else spending.losses.get((view.name, audience), Cost.ZERO),
+        left=view.ledger.budget if spending is None else spending.left,
     )
 
 

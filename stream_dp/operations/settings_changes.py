@@ -17,8 +17,8 @@ from stream_dp.control.editions import Posted, encode_posted, next_record, plan_
 from stream_dp.control.settings_change import SettingsChange, Situation, former_editions, propose
 from stream_dp.errors import AccessError, ConfigError, Fault, StateError
 from stream_dp.operations import plain
+from stream_dp.operations.reports import SILENT_MS, Reports, look
 from stream_dp.operations.settings_history import check_started, plannable
-from stream_dp.operations.status import SILENT_MS, Reports, look
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.construction import construct, explain_unplannable
 from stream_dp.runtime.kafka.client import Client

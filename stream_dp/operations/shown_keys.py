@@ -187,7 +187,11 @@ def _quantiles(chance_of: Callable[[float], float]) -> tuple[float, float]:
 
 
 def chances_on_list(
-    found: tuple[WindowCounts, Ints, Floats], released_ms: Ints, kept: tuple[int, int], counted: WindowCounts
+    found: tuple[WindowCounts, Ints, Floats],
+    released_ms: Ints,
+    kept: tuple[int, int],
+    counted: WindowCounts,
+    closes_ms: Ints,
 ) -> tuple[Floats, float]:
     """Return the chance of each cell of a view that its key is on the list that is made of releases of another view.
 
@@ -199,6 +203,7 @@ def chances_on_list(
         released_ms: when each of its windows is released.
         kept: the number of its windows that count, and the time in ms after which a release is deleted.
         counted: of the view; its items have the same numbers.
+        closes_ms: when each window of the view closes.
 
     Returns:
         The chances, and the expected number of keys on all lists that nobody had in the window.
@@ -209,7 +214,7 @@ def chances_on_list(
     cells, rank = cells[by := np.argsort(rank, kind="stable")], np.sort(rank)
     missed = np.log1p(-np.minimum(chance[by], _ALMOST_SURE))
     size = 1 + max(rare.item.max(initial=0), counted.item.max(initial=0))
-    versions = np.searchsorted(times, counted.closes_ms, "left")
+    versions = np.searchsorted(times, closes_ms, "left")
     of_cell = versions[counted.window]
     by_version, listed, others = np.argsort(of_cell, kind="stable"), np.zeros(len(of_cell)), 0.0
     for version, windows in zip(*np.unique(versions[versions > 0], return_counts=True), strict=True):

@@ -26,7 +26,7 @@ from stream_dp.errors import ConfigError, StateError
 from stream_dp.exact.rationals import decimal_down, parse_exact
 from stream_dp.kinds.kind import Showing
 from stream_dp.operations.assignments import tuned
-from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, on_list
+from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, closing_times, on_list
 from stream_dp.operations.shown_keys import (
     Floats,
     chances_on_list,
@@ -114,9 +114,10 @@ def _evaluated(plan: Plan, subject: Subject, columns: EventColumns) -> Point:
     place = counted.place[cells]
     is_top = place < k
     true = chance.sum() if showing.k is None else chance[is_top].sum()
-    tops = np.bincount(counted.window[counted.place < k], minlength=counted.windows)
-    top_shown = np.bincount(counted.window[cells[is_top]], chance[is_top], minlength=counted.windows)
-    looked_at = np.bincount(counted.window[cells], minlength=counted.windows) > 0
+    occupied, window = np.unique(counted.window, return_inverse=True)  # windows without events show none of the keys
+    tops = np.bincount(window[counted.place < k], minlength=len(occupied))
+    top_shown = np.bincount(window[cells[is_top]], chance[is_top], minlength=len(occupied))
+    looked_at = np.bincount(window[cells], minlength=len(occupied)) > 0
     if showing.k is None:
         looked_at = tops > 0
     error, noise, bias, useful = relative_errors(chance, counts[cells], counted.users[cells], reaches, least)
@@ -159,15 +160,16 @@ def _listed(
     """
     (counted, rare), made_of = counts, view.kind.made_of
     assert made_of is not None  # noqa: S101 - `finder`
-    released = np.array([plan.slots.after(close) for close in rare.closes_ms.tolist()], np.int64)
-    if released.min() >= counted.closes_ms.max():
+    closes_ms = closing_times(view, counted)
+    released = np.array([plan.slots.after(close) for close in closing_times(finds, rare).tolist()], np.int64)
+    if released.min() >= closes_ms.max():
         raise ConfigError(
             f"no window of view {finds.name} is released before the last of {view.name} closes, so the list is empty; "
             f"give a longer history, or shorter windows of {finds.name}"
         )
     cells, chance, shown_from = _shown(finds, finds.audiences[made_of.audience], rare, np.arange(rare.windows))
     kept = made_of.keep, finds.window.retention_ms
-    return *chances_on_list((rare, cells, chance), released, kept, counted), shown_from
+    return *chances_on_list((rare, cells, chance), released, kept, counted, closes_ms), shown_from
 
 
 def finder(view: ViewPlan, views: Mapping[str, ViewPlan]) -> ViewPlan | None:

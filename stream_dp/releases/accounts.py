@@ -445,7 +445,7 @@ class Accounts:
             requested: its cost at worst; None: as charged.
         """
         key, reserved = self.of(view, call.start_ms)
-        paid, charged = _charged_call(view, reserved, call, charge)
+        paid, charged = charge_call(view, reserved, call, charge)
         self._keep(view, key, paid)
         asked = charge.cost if requested is None else requested
         balance, is_first = self.balance(view, call.start_ms), view.view not in reserved.views
@@ -460,12 +460,12 @@ class Accounts:
             before: cost of the window until now.
             cost: what it is to cost beyond that.
         """
-        found = _dearest(view, self.of(view, start_ms)[1], start_ms)
+        found = dearest_of(view, self.of(view, start_ms)[1], start_ms)
         return cost if found is None else found.raised(before, cost).total - found.total
 
     def to_come(self, view: ViewPlan, first_ms: int, end_ms: int) -> Cost:
         """Return what windows on schedule are charged at worst that begin from `first_ms` on in a period that ends."""
-        found = _dearest(view, self.of(view, first_ms)[1], first_ms) if first_ms < end_ms else None
+        found = dearest_of(view, self.of(view, first_ms)[1], first_ms) if first_ms < end_ms else None
         if found is None:
             return view.scheduled(first_ms, end_ms)
         windows = view.charged.begun(first_ms, end_ms if view.until_ms is None else min(end_ms, view.until_ms))
@@ -496,7 +496,7 @@ class Accounts:
         """
         for key, start in [(self.of(view, start)[0], start) for start in sorted(lost)]:
             ledger = self._ledgers.get(key) or Ledger(view.ledger.budget)
-            found, (before, more) = _dearest(view, ledger, start), lost[start]
+            found, (before, more) = dearest_of(view, ledger, start), lost[start]
             kept: dict[str, Dearest] = {}
             if found is not None:
                 raised = kept[_bounded_by(view, start)] = found.raised(before, more)
@@ -538,7 +538,7 @@ class Accounts:
                 ledger = cancel(ledger, str(call))
             else:
                 charge = price(view, call, stored_table(view.name, call.start_ms, rows), row)
-                ledger, _ = _charged_call(view, ledger, call, charge)
+                ledger, _ = charge_call(view, ledger, call, charge)
         return ledger
 
 
@@ -551,21 +551,21 @@ def _bounded_by(view: ViewPlan, start_ms: int, audience: str = "") -> str:
     return f"{view.name} {view.ledger.periods.start_of(start_ms)} {audience}"
 
 
-def _dearest(view: ViewPlan, ledger: Ledger, start_ms: int, audience: str = "") -> Dearest | None:
+def dearest_of(view: ViewPlan, ledger: Ledger, start_ms: int, audience: str = "") -> Dearest | None:
     """Return the largest charges of those windows; None if users may be in every window."""
     if view.windows_per_user is None:
         return None
     return ledger.dearest.get(_bounded_by(view, start_ms, audience)) or Dearest(view.windows_per_user)
 
 
-def _charged_call(view: ViewPlan, ledger: Ledger, call: Call, charge: Charge) -> tuple[Ledger, Charge]:
+def charge_call(view: ViewPlan, ledger: Ledger, call: Call, charge: Charge) -> tuple[Ledger, Charge]:
     """Return a ledger once a call was charged that it had reserved for, and what that added to it."""
     if view.windows_per_user is None:
         return commit(ledger, str(call), charge.cost, charge.shares, view=view.view), charge
     changed: dict[str, Dearest] = {}
 
     def added(audience: str, before: Cost, cost: Cost) -> Cost:
-        found = _dearest(view, ledger, call.start_ms, audience)
+        found = dearest_of(view, ledger, call.start_ms, audience)
         assert found is not None  # noqa: S101 - the view bounds windows
         raised = changed[_bounded_by(view, call.start_ms, audience)] = found.raised(before, cost)
         return raised.total - found.total

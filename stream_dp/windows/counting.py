@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 
 from stream_dp.errors import ConfigError
 from stream_dp.windows.bounding import Admission, bound_chunk
@@ -31,7 +31,6 @@ from stream_dp.windows.count_rows import (
     SourcePartition,
     SourcePartitionClock,
     ViewMark,
-    journal_key,
     refusals,
     take_watermarks,
 )
@@ -39,7 +38,6 @@ from stream_dp.windows.effects import (
     ROWS_LOADED,
     Commit,
     Effect,
-    Erase,
     Increment,
     Long,
     Message,
@@ -51,28 +49,24 @@ from stream_dp.windows.effects import (
 )
 from stream_dp.windows.encoding import (
     CHUNK_BYTES,
-    MESSAGE_BYTES,
-    after,
-    bucket_of,
     cut,
     decode,
     row_size,
     text,
-    window_key,
     window_start,
 )
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
-from stream_dp.windows.gaps import Interval, close_gap, is_lost, open_gap, words
-from stream_dp.windows.handover import Handover, lost_partials, send_lost_partials
+from stream_dp.windows.gaps import Interval, close_gap, open_gap, words
+from stream_dp.windows.handover import Handover, send_lost_partials
+from stream_dp.windows.journals import Journals, purge_journals
 from stream_dp.windows.marker_rows import MarkerRows, read_other_markers
-from stream_dp.windows.merging import Partial, drop_except, parts_of
-from stream_dp.windows.open_windows import OpenWindow, ViewState, WindowMemory, pass_time, tables_of
+from stream_dp.windows.merging import drop_except
+from stream_dp.windows.open_windows import ViewState, WindowMemory, pass_time
+from stream_dp.windows.partial_counts import Outlet, PartialCounts
 from stream_dp.windows.participation import Participation, drop_others
 from stream_dp.windows.schema_outcomes import SchemaOutcomes
 from stream_dp.windows.views import HANDED_ON_AT_ONCE, CountedView, plausible_times, view_of
 
-Outlet = Callable[[Partial], Message]
-"""Addresses a partial to the topic that the merge agent reads."""
 DeadLetters = Callable[[int, int, str, Sequence[str]], Message]
 """(partition, offset, reason, views that do not count it) to a record of the dead-letter topic: metadata only."""
 
@@ -205,7 +199,8 @@ class PartitionCounter:
         Raises:
             ConfigError: a view was changed in a way that its stored counts do not fit.
         """
-        self._rows = rows
+        self._journals = Journals(rows)
+        self._partials = PartialCounts(self._partition, self._journals, self._outlet, self._memory)
         self.schema_outcomes.load(rows)
         marker = self._marker = self._marker_rows.read(rows) or Marker(views={})
         self._check_moved(marker, rows)
@@ -223,14 +218,13 @@ class PartitionCounter:
         for state in self._views:
             bound = state.view.participation
             state.participation = None if bound is None else Participation(state.view, bound, rows)
-            alike = next(
-                (one for one in leaders if one.bounds_like(state) and self._have_one_journal(one, state)), None
-            )
+            like = (one for one in leaders if one.bounds_like(state))
+            alike = next((one for one in like if self._journals.are_equal(one, state, marker.offset)), None)
             if alike is None:
                 leaders.append(state)
             else:
                 state.windows = alike.windows
-            for some in cut(self._stored_journal(state), row_size, CHUNK_BYTES):
+            for some in cut(self._journals.stored(state), row_size, CHUNK_BYTES):
                 for key, value in some:
                     start = window_start(JOURNAL, state.view.name, key)
                     row = decode(JournalRow if alike is None else JournalRowHead, value)
@@ -251,23 +245,6 @@ class PartitionCounter:
         self._group()
         yield from self._forget_entered(self._views)
         yield from self._hand_on()
-
-    def _stored_journal(self, state: ViewState) -> Iterator[tuple[bytes, bytes]]:
-        """The stored journal rows of a view, also those behind the commit point, without those that will be purged."""
-        name, purging = state.view.name, {start for start, _ in state.mark.purging}
-        prefix = JOURNAL + text(name)
-        stored = self._rows.scan(prefix, after(prefix))
-        return ((key, value) for key, value in stored if window_start(JOURNAL, name, key) not in purging)
-
-    def _have_one_journal(self, one: ViewState, other: ViewState) -> bool:
-        """Return True if the journals of two views say the same of the same windows, up to the commit point."""
-
-        def counted(state: ViewState) -> Iterator[tuple[bytes, bytes]]:
-            at, offset = len(JOURNAL + text(state.view.name)), self._marker.offset
-            stored = self._stored_journal(state)
-            return ((key[at:], value) for key, value in stored if decode(JournalRowHead, value).last_offset <= offset)
-
-        return all(row == others for row, others in zip_longest(counted(one), counted(other)))
 
     def _check_moved(self, marker: Marker, rows: Rows) -> None:
         """Refuse views that went to another source while counts of them are stored, whichever is loaded first."""
@@ -502,7 +479,7 @@ class PartitionCounter:
                 view, mark = state.view, state.mark
                 stop = min(mark.closed_until_ms, view.windows.next(mark.open_from_ms, HANDED_ON_AT_ONCE))
                 starts = view.windows.starts(mark.open_from_ms, stop)
-                partials = (message for start in starts for message in self._partials(state, start))
+                partials = (message for start in starts for message in self._partials.messages(state, start))
                 for some in cut(partials, lambda message: message.size, CHUNK_BYTES):
                     yield Send(some)
                 mark.hand_on(stop, state.forget_rows(stop), len(starts))
@@ -516,9 +493,9 @@ class PartitionCounter:
             yield from self._forget_entered(closed)
             self._group()
             if self._closed():  # so many that they do not pile up in the marker
-                yield from self._purge(before)
+                yield from purge_journals(self._marks(), before)
                 before = self._to_purge()
-        yield from self._purge(before)
+        yield from purge_journals(self._marks(), before)
 
     def _closed(self) -> list[ViewState]:
         """The views that have windows to hand on."""
@@ -528,6 +505,9 @@ class PartitionCounter:
         """By view, how many windows were handed on whose journals stand."""
         return {state.view.name: len(state.mark.purging) for state in self._views}
 
+    def _marks(self) -> Mapping[str, ViewMark]:
+        return {state.view.name: state.mark for state in self._views}
+
     def _part(self) -> None:
         """Give windows of their own, from their journals, to views that no longer take the same events as the first."""
         for _, (first, *others) in self._groups:
@@ -535,67 +515,8 @@ class PartitionCounter:
                 if state.admits != first.admits:
                     state.windows = {}
                     for start in state.rows:
-                        for row in self._journal(state.view.name, start):
+                        for row in self._journals.rows_of(state.view.name, start):
                             state.take(start, row, self._memory)
-
-    def _partials(self, state: ViewState, start: int) -> Iterator[Message]:
-        view, mark = state.view, state.mark
-        if is_lost(mark, start):
-            yield from map(self._outlet, lost_partials(view, start, self._partition, mark))
-            return
-        window = state.windows.get(start, OpenWindow())
-        users = window.by_degree(self._journal(view.name, start)) if view.groups_users else {}
-        mark.counted += sum(degree * number for degree, number in users.items())
-        for bucket, table in enumerate(self._tables(view, window, start, users)):
-            mark.counted += 0 if view.groups_users else sum(table.values())
-            parts = parts_of(table)
-            for part, counts in enumerate(parts):
-                partial = Partial(view.name, start, bucket, self._partition, mark.closed_ms, part, len(parts), counts)
-                yield self._outlet(partial)
-
-    def _tables(
-        self, view: CountedView, window: OpenWindow, start: int, users: Mapping[int, int]
-    ) -> Iterable[dict[str, int]]:
-        """The counts of every bucket of a window; in each, items stand in the order of the journal."""
-        if not view.degrees and (window.spill_store is not None or view.bounds is not None):
-            return tables_of(lambda: self._amounts(view, window, start), view.buckets, self._memory.most_bytes)
-        tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
-        named = ((view.degrees[degree - 1], number) for degree, number in sorted(users.items()))
-        for item, count in named if view.degrees else window.counts(view.weights):
-            table = tables[bucket_of(item, view.buckets)]
-            table[item] = table.get(item, 0) + count
-        return tables
-
-    def _amounts(self, view: CountedView, window: OpenWindow, start: int) -> Iterator[tuple[str, int]]:
-        """The items of a window as they were accepted, and what each adds to its count."""
-        for row in self._journal(view.name, start):
-            weights = (view.weights[held - 1] for held in window.held(row.users)) if view.weights else repeat(1)
-            yield from zip(row.items, weights, strict=False)
-
-    def _journal(self, view: str, start: int) -> Iterator[JournalRow]:
-        prefix = window_key(JOURNAL, view, start)
-        return (decode(JournalRow, value) for _, value in self._rows.scan(prefix, after(prefix)))
-
-    def _purge(self, windows: Mapping[str, int]) -> Iterator[Effect]:
-        """Delete the journals of windows that were handed on, of all views at once; once more after a crash.
-
-        Args:
-            windows: by view, how many of them (`_to_purge`).
-        """
-        marks = {state.view.name: state.mark for state in self._views}
-        purging = {name: marks[name].purging[:number] for name, number in windows.items() if number}
-        keys = (
-            journal_key(name, start, sequence)
-            for name, over in purging.items()
-            for start, rows in over
-            for sequence in range(rows)
-        )
-        for some in cut(keys, len, MESSAGE_BYTES):
-            yield Commit([(key, None) for key in some])
-        for name, over in purging.items():
-            yield Erase(window_key(JOURNAL, name, over[0][0]), after(window_key(JOURNAL, name, over[-1][0])))
-        for name, over in purging.items():  # the next marker says so; until then a crash only purges once more
-            marks[name].purging = marks[name].purging[len(over) :]
 
     @staticmethod
     def _forget_entered(states: Sequence[ViewState]) -> Iterator[Effect]:

@@ -34,7 +34,7 @@ from stream_dp.exact.rationals import decimal_down
 from stream_dp.kinds.histogram import HistogramPlan
 from stream_dp.lossless.levels import minimum_count, threshold_for
 from stream_dp.lossless.truncated import TruncatedLaplace
-from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, count_windows
+from stream_dp.operations.past_counts import EventColumns, Ints, WindowCounts, closing_times, count_windows
 from stream_dp.operations.shown_keys import Floats, chances_on_list, reaching, shown_at_least
 from stream_dp.windows.durations import DAY_MS, format_time
 from tests.bench.events import read_baskets
@@ -260,7 +260,9 @@ def of_lists(stream: Stream, items: int) -> Figure:
     some = np.flatnonzero(of_rare.bounded(plan["found"]))
     chance = shown_at_least(of_rare.bounded(plan["found"])[some], reaching(plan["found"].levels[-1]), showing.least[-1])
     kept = 1, plan["found"].window.retention_ms
-    listed_with, _ = chances_on_list((of_rare, some, chance), of_rare.closes_ms, kept, of_each)
+    closes_ms = closing_times(plan["counted"], of_each)
+    released_ms = closing_times(plan["found"], of_rare)
+    listed_with, _ = chances_on_list((of_rare, some, chance), released_ms, kept, of_each, closes_ms)
     reaches, counts = reaching(plan["counted"].levels[-1]), of_each.bounded(plan["counted"])
 
     def at_least(_counts: Ints, number: Any) -> Floats:

@@ -15,7 +15,8 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.status_command import page
-from stream_dp.operations.status import look, summary
+from stream_dp.operations.reports import look
+from stream_dp.operations.status import summary
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.worker import advice, assembly, reporting
 from stream_dp.runtime.worker.health import LOOPBACK, Address, Exposition, Health, Start, serving

@@ -9,7 +9,8 @@ import pytest
 from aiokafka import TopicPartition
 
 from stream_dp.errors import BrokerError
-from stream_dp.operations.status import Summary, look, summary
+from stream_dp.operations.reports import look
+from stream_dp.operations.status import Summary, summary
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.statement import read_statements
 from stream_dp.runtime.kafka.client import Client

@@ -41,7 +41,7 @@ def history_of(folder: Path, events: Sequence[Event]) -> Path:
 
 async def replayed(app: Application, folder: Path, events: Sequence[Event], until_ms: int) -> list[Replayed]:
     history = open_past_events(app.plan, history_of(folder, events), FeedOptions(until_ms=until_ms))
-    return await replay(app.plan, history, ReplayNoise(app.entropy, app.plan.key_file))
+    return [*(await replay(app.plan, history, ReplayNoise(app.entropy, app.plan.key_file))).audiences]
 
 
 async def assert_alike(
@@ -124,7 +124,7 @@ async def test_other_noise_gives_other_releases(launch: Launch, tmp_path: Path) 
     history = open_past_events(app.plan, history_of(tmp_path, events), FeedOptions(until_ms=until))
 
     one, other, fresh = [
-        [record for found in await replay(app.plan, history, noise) for record in found.records]
+        [record for found in (await replay(app.plan, history, noise)).audiences for record in found.records]
         for noise in (ReplayNoise(keyed_entropy(b"1")), ReplayNoise(keyed_entropy(b"2")), ReplayNoise())
     ]
 
@@ -148,7 +148,8 @@ async def test_a_view_without_a_start_begins_with_the_first_event_whatever_the_o
     published = []
     for one, rows in ((plan, events), (without, events), (without, [*later, *events[: len(events) - len(later)]])):
         history = open_past_events(one, history_of(tmp_path, rows), FeedOptions(until_ms=until))
-        published.append(await replay(one, history, ReplayNoise(keyed_entropy(b"8"), plan.key_file)))
+        found = await replay(one, history, ReplayNoise(keyed_entropy(b"8"), plan.key_file))
+        published.append(found.audiences)
 
     assert published[0] == published[1] == published[2]
     assert [one.released for one in published[0]] == [4, 4, 4]
@@ -204,5 +205,5 @@ def test_the_command_writes_files_and_a_table_and_nothing_else(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orders.csv", "out", "shop.yaml", "temporary"]
     assert [*temporary.iterdir()] == []
     with pytest.raises(StateError, match="cannot be written: File exists"):
-        write_releases([Replayed("products", "public", (), 0, 0, None, Cost.ZERO, Cost.ZERO)], tmp_path / "out")
+        write_releases([Replayed("products", "public", (), 0, 0, 0, 0, None, Cost.ZERO, Cost.ZERO)], tmp_path / "out")
     assert call("replay", tmp_path / "shop.yaml", tmp_path / "orders.csv", "--views", "tea").code == 2

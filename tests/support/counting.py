@@ -14,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from stream_dp.windows import count_rows, counting, merging
+from stream_dp.windows import count_rows, counting, journals, merging
 from stream_dp.windows import merging as merge_rows
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.counting import CountedPartition, PartitionCounter
@@ -199,7 +199,7 @@ def small_sizes() -> Iterator[None]:
             patch.setattr(module, "ENTRIES_BYTES", 10)
         for module in (counting, merging):
             patch.setattr(module, "CHUNK_BYTES", 60)
-        patch.setattr(counting, "MESSAGE_BYTES", 40)
+        patch.setattr(journals, "MESSAGE_BYTES", 40)
         yield
 
 

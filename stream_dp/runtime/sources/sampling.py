@@ -37,7 +37,8 @@ SAMPLE_BYTES = 16 << 20
 """Of keys and values, for each source."""
 SAMPLE_SECONDS = 10.0
 
-StoppedBy = Literal["", "time", "size"]
+StoppedBy = Literal["", "time", "size", "topic", "partition", "transaction"]
+"""Reason why a sample has fewer records than asked for; empty if it has as many."""
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -48,7 +49,9 @@ class Sample:
 
     Attributes:
         records: in the order of their partitions.
-        stopped_by: limit that ended the sample before all records were read: "time", "size", or empty for none.
+        stopped_by: why it has fewer records than asked for. "time" or "size": the limit that ended it. "topic": the
+            topic has no more. "partition": some partitions have fewer than their part, or some of their offsets have no
+            record. "transaction": an open transaction hides the later ones. Empty: it has as many.
     """
 
     records: Mapping[int, Sequence[Any]]
@@ -76,9 +79,10 @@ async def read_sample(
         BrokerError: the cluster does not answer, or refuses.
     """
     found: dict[int, list[Any]] = defaultdict(list)
-    ends = await client.ends([TopicPartition(source.topic, partition) for partition in range(source.partitions)])
+    places = [TopicPartition(source.topic, partition) for partition in range(source.partitions)]
+    ends = await client.ends(places)
     if not any(ends.values()):
-        return Sample(found)
+        return Sample(found, "topic")
     each, room = -(-records // source.partitions), SAMPLE_BYTES
     newest_of_each = client.follow([source.topic], until_end=True, last=each, foreign=True)
     following = cast("AsyncGenerator[Any]", newest_of_each)
@@ -93,7 +97,26 @@ async def read_sample(
                 room -= len(record.key or b"") + len(record.value or b"")
             else:
                 stopped_by = ""
+    if not stopped_by and sum(map(len, found.values())) < records:
+        stopped_by = await _shortage(client, places, each)
     return Sample(found, stopped_by)
+
+
+async def _shortage(client: Client, places: Sequence[TopicPartition], each: int) -> StoppedBy:
+    """Return why a sample that was read to the end has fewer records than asked for.
+
+    Args:
+        client: of the broker.
+        places: the partitions.
+        each: number of the newest offsets that were read of each of them.
+    """
+    begins = await client.begins(places)
+    ends = await client.ends(places)
+    stable = await client.stable_ends(places)
+    short = [place for place in places if stable[place] - begins[place] < each]
+    if any(stable[place] < ends[place] for place in short):
+        return "transaction"
+    return "topic" if len(short) == len(places) else "partition"
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,9 +136,11 @@ class SourceSurvey(BaseModel):
     topic: str
     records: int = Field(description="Read, the newest of every partition.")
     stopped_by: StoppedBy = Field(
-        description="Limit that ended the sample before all records were read: `time` or `size`."
+        description="Why there are fewer than asked for: the limit `time` or `size`; `topic`: there are no more; "
+        "`partition`: some partitions have fewer; `transaction`: an open one hides the later records. Empty: there are "
+        "as many."
     )
-    limit: str = Field(description="The limit, with its unit.")
+    limit: str = Field(description="The limit, with its unit; empty if none ended the sample.")
     watermarks: int = Field(description="Of the records.")
     refused: dict[str, int] = Field(description="Records that are no event for any view, by reason.")
     users: int = Field(description="Distinct ones.")
@@ -200,7 +202,7 @@ async def survey(
                     topic=source.topic,
                     records=len(trial.sample),
                     stopped_by=trial.sample.stopped_by,
-                    limit=LIMITS[trial.sample.stopped_by].format(seconds=each_s),
+                    limit=LIMITS.get(trial.sample.stopped_by, "").format(seconds=each_s),
                     watermarks=trial.watermarks.total(),
                     refused={reason: len(places) for reason, places in sorted(trial.refused.items())},
                     users=len(trial.places),

@@ -12,7 +12,8 @@ from stream_dp.cli.check_command import check
 from stream_dp.config.forecast import forecast
 from stream_dp.config.plan import Plan
 from stream_dp.config.planner import load_plan
-from stream_dp.operations.status import Reports, summary
+from stream_dp.operations.reports import Reports
+from stream_dp.operations.status import summary
 from stream_dp.records.models import LedgerEntry, PartitionStatus, ViewStatus
 from stream_dp.records.statement import read_statements
 from stream_dp.releases.accounts import Booking

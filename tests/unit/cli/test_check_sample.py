@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from zlib import crc32
 
 import pytest
 from click.testing import CliRunner, Result
+from faust.types import TP
 
 from stream_dp.cli.check_command import check
 from stream_dp.control.editions import Posted, next_record, plan_of
@@ -77,7 +78,7 @@ def test_a_sample_that_is_right_is_told_in_numbers_and_warns_of_nothing(file: Pa
     page = result.stdout.partition("sample of source")[2]
     for words in (
         "visits (topic site.visits)",
-        "The newest 300 records, 0 of them watermarks.",
+        "The newest 300 records, 0 of them watermarks (the topic has no more).",
         "Event times mostly agree with record times.",
         "The newest record was written just now.",
         "Of 300 users 300 are where murmur2 puts them, ",
@@ -192,6 +193,29 @@ def test_sample_says_whether_size_or_time_stopped_it(
     monkeypatch.setattr(MemoryClient, "follow", silent)
     monkeypatch.setattr("stream_dp.operations.check.survey", partial(survey, within_s=0.01))
     assert "No records could be read within 0.01 s." in run(file, "--sample").stdout
+
+
+def test_sample_says_why_it_has_fewer_records_than_asked_for(
+    file: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, file)
+    sizes = [log.end(TP("site.visits", partition)) for partition in range(3)]
+
+    def said(records: int) -> tuple[str, str]:
+        (sample,) = json.loads(run(file, f"--sample={records}", "--json").stdout)["samples"]
+        page = " ".join(run(file, f"--sample={records}").stdout.split())
+        return sample["stopped_by"], page.partition("watermarks")[2].partition(".")[0]
+
+    assert said(30) == ("", "")
+    assert said(3 * max(sizes) + 3) == ("topic", " (the topic has no more)")
+    assert said(3 * (min(sizes) + 1)) == ("partition", " (some partitions have fewer records than others)")
+
+    async def stable(client: MemoryClient, places: Collection[TP]) -> dict[TP, int]:
+        return {place: end - 1 for place, end in (await MemoryClient.ends(client, places)).items()}
+
+    monkeypatch.setattr(MemoryClient, "stable_ends", stable)
+    assert said(30) == ("", "")
+    assert said(3 * max(sizes)) == ("transaction", " (an open transaction hides later records)")
 
 
 def test_no_name_of_a_field_is_shown_that_may_be_somebodys_own(file: Path, log: MemoryLog) -> None:

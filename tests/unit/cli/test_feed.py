@@ -831,3 +831,62 @@ def test_where_a_view_began_is_told_by_what_holds(call: Call, log: MemoryLog, tm
     said = call("feed", file, "--from", table(tmp_path, [{**ROWS[0], "at": START_MS - 5}, *ROWS]))
     assert "view days begins at 2013-01-01T00:00:00Z; earlier events are refused" in said.out
     assert "begins with the window of its first start" not in said.out
+
+
+def marks(log: MemoryLog) -> list[list[int]]:
+    """The times of the watermarks in each partition of the topic."""
+    found = []
+    for partition in range(2):
+        headers = [dict(record.headers) for record in log.records[TP("visits", partition)]]
+        found.append([int(one[WATERMARK_HEADER]) for one in headers if WATERMARK_HEADER in one])
+    return found
+
+
+def test_a_watermark_is_written_alone(tmp_path: Path, call: Call, log: MemoryLog) -> None:
+    """It closes the windows that an interrupted feed left open."""
+    file = application(tmp_path, "ms", "event")
+    assert call("feed", file, "--from", table(tmp_path, ROWS), "--no-watermarks").code == 0
+    assert marks(log) == [[], []]
+    said = call("feed", file, "--watermark", "2013-01-02T03:05:00Z")
+    assert said.code == 0, said.err
+    assert marks(log) == [[parse_time("2013-01-02T03:05:00Z")]] * 2
+    assert "watermark 2013-01-02T03:05:00Z written to all partitions of topic visits" in said.out
+    assert "the window of days from 2013-01-02" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--watermark", "2013-01-02"], "already has a watermark of 2013-01-02T02:00:00.001Z"),
+        (["--watermark", "2199-01-01"], "workers do not believe a watermark of 2199-01-01"),
+        (["--watermark", "1970-01-16"], "workers do not believe a watermark of 1970-01-16"),
+        (["--watermark", "2014-01-02"], "more than 90d later than the newest events and watermarks"),
+        ([], "give either --from or --watermark"),
+    ],
+)
+def test_a_wrong_watermark_is_refused(
+    tmp_path: Path, call: Call, log: MemoryLog, options: list[str], words: str
+) -> None:
+    file = application(tmp_path, "ms", "event")
+    assert call("feed", file, "--from", table(tmp_path, ROWS)).code == 0
+    before = marks(log)
+    said = call("feed", file, *options)
+    assert said.code == 2
+    assert words in " ".join(said.err.split())
+    assert marks(log) == before
+
+
+def test_a_far_watermark_can_be_forced(tmp_path: Path, call: Call, log: MemoryLog) -> None:
+    file = application(tmp_path, "ms", "event")
+    assert call("feed", file, "--from", table(tmp_path, ROWS)).code == 0
+    said = call("feed", file, "--watermark", "2014-01-02", "--unchecked-data")
+    assert said.code == 0, said.err
+    assert [of[-1] for of in marks(log)] == [parse_time("2014-01-02T00:00:00Z")] * 2
+
+
+def test_a_watermark_needs_a_view_that_waits_for_it(tmp_path: Path, call: Call, log: MemoryLog) -> None:
+    assert call("feed", application(tmp_path), "--from", table(tmp_path, ROWS)).code == 0
+    assert log.partitions["visits"] == 2
+    said = call("feed", application(tmp_path), "--watermark", "2013-01-03")
+    assert said.code == 2
+    assert "none waits for watermarks" in said.err

@@ -18,10 +18,11 @@ from stream_dp.config.shares import asked
 from stream_dp.errors import BrokerError
 from stream_dp.kinds.noise_levels import TruncatedLevel
 from stream_dp.kinds.public_lists import ReleaseSettings
+from stream_dp.operations.event_columns import guess, topic_rows
 from stream_dp.operations.event_tables import BadRow, Row
-from stream_dp.operations.first_file import Answers, best_pair, first_file, guess, topic_rows
+from stream_dp.operations.first_file import Answers, best_pair, first_file, zone_note
 from stream_dp.runtime.embedded import MemoryClient, MemoryLog
-from stream_dp.windows.durations import format_time
+from stream_dp.windows.durations import format_time, parse_time
 from tests.support.published import Call
 
 DAY_MS = 86_400_000
@@ -124,7 +125,7 @@ def test_columns_are_guessed_by_their_names_and_values(rows: list[Row | BadRow],
 
 
 def test_times_without_offset_are_in_the_zone_that_is_named(orders: Path, call: Call) -> None:
-    """The zone is written into the file, so workers and `feed` read the times alike; the first day is local, too."""
+    """The zone is written into the file, so workers and `feed` read the times alike; the days are local, too."""
     orders.write_text(orders.read_text().replace("12:00:00Z", "00:30:00"), encoding="utf-8")
     common = ("init", orders.name, "--yes", "--epsilon", "20", "--window", "1d", "--period", "4w")
     said = call(*common, "--name", "utc")
@@ -134,7 +135,9 @@ def test_times_without_offset_are_in_the_zone_that_is_named(orders: Path, call: 
     assert "no offset" not in said.out
     utc, berlin = (load_plan(orders.with_name(f"{name}.yaml"), {}).views["counts"] for name in ("utc", "berlin"))
     assert (utc.source.time_zone, berlin.source.time_zone) == ("UTC", "Europe/Berlin")
-    assert (utc.window.first_ms or 0) - (berlin.window.first_ms or 0) == DAY_MS, "2023-12-31T23:30 in UTC"
+    assert format_time(utc.window.first_ms or 0) == "2024-01-01T00:00:00Z"
+    assert format_time(berlin.window.first_ms or 0) == "2023-12-31T23:00:00Z", "local midnight"
+    assert "after the clocks change they begin at another local time" in said.out
     said = call(*common, "--name", "other", "--zone", "Europe/Atlantis")
     assert (said.code, "no time zone has this name" in said.err) == (2, True)
 
@@ -142,6 +145,46 @@ def test_times_without_offset_are_in_the_zone_that_is_named(orders: Path, call: 
 def test_zone_of_times_with_offset_is_left_out(orders: Path, call: Call) -> None:
     assert call("init", orders.name, "--yes", "--epsilon", "20", "--zone", "Europe/Berlin").code == 0
     assert load_plan(orders.with_name("web-orders.yaml"), {}).views["counts"].source.time_zone == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("zone", "window", "period", "starts", "noted"),
+    [
+        ("Europe/Berlin", "1w", "1w", ["2024-01-28T23:00:00Z"], False),
+        ("Europe/Berlin", "1w", "4w", ["2024-01-28T23:00:00Z"] * 2, True),
+        ("Asia/Kolkata", "1w", "4w", ["2024-01-28T18:30:00Z"] * 2, False),
+        ("Europe/Berlin", "1d", "1mo", ["2024-01-31T23:00:00Z"], False),
+        ("Europe/Berlin", "1d", "4w", ["2024-01-28T23:00:00Z"] * 2, True),
+        ("Europe/Berlin", "1h", "1mo", ["2024-02-01T00:00:00Z"], True),
+        ("UTC", "1w", "4w", ["2024-01-29T00:00:00Z"] * 2, False),
+    ],
+)
+def test_windows_begin_at_local_midnight(
+    zone: str, window: str, period: str, starts: list[str], *, noted: bool
+) -> None:
+    """Weeks begin on Mondays. Where lengths are fixed, clock changes move the later starts, and `init` says so."""
+    thursday_ms = parse_time("2024-02-01T10:00:00Z")
+    given = answers(window=window, period=period, epsilon="20", first_ms=thursday_ms, window_zone=zone)
+    text, plan = first_file(given)
+    assert re.findall(r"start: (\S+?Z)", text) == starts
+    assert bool(zone_note(given)) == noted
+    view = plan.views["counts"]
+    if zone == "Europe/Berlin" and not noted:  # also in summer
+        july_ms = view.window.shape.start_of(parse_time("2024-07-10T12:00:00Z"))
+        assert format_time(july_ms).endswith("T22:00:00Z")
+
+
+@pytest.mark.parametrize("window", ["1d", "1w"])
+def test_windows_of_a_topic_begin_at_local_midnight(window: str) -> None:
+    view = first_file(answers(window=window, epsilon="20", window_zone="Asia/Kolkata"))[1].views["counts"]
+    assert format_time(view.window.shape.start_of(parse_time("2024-07-10T12:00:00Z"))).endswith("T18:30:00Z")
+
+
+def test_no_plural_is_made_of_a_name(orders: Path, call: Call) -> None:
+    orders.write_text("Kunde;Preis;time\na;1,50;2024-01-01\nb;2,50;2024-01-01\n", encoding="utf-8")
+    assert call("init", orders.name, "--yes", "--epsilon", "20").code == 0
+    view = load_plan(orders.with_name("web-orders.yaml"), {}).views["counts"]
+    assert view.ledger.population == "users (Kunde)"
 
 
 def answers(**changes: object) -> Answers:

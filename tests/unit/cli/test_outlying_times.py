@@ -11,7 +11,7 @@ import pytest
 from faust.types import TP
 
 from stream_dp.runtime.embedded import MemoryLog
-from stream_dp.windows.durations import parse_time
+from stream_dp.windows.durations import DAY_MS, parse_time
 from stream_dp.windows.events import WATERMARK_HEADER
 from tests.support.published import Call
 
@@ -158,13 +158,27 @@ def test_replay_and_plan_compute_the_bulk(write: Callable[..., list[str | Path]]
     assert json.loads(dropped.out) == json.loads(alone.out)
 
 
-def test_plan_computes_no_endless_stretch(
-    write: Callable[..., list[str | Path]], call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stream_dp.operations.past_counts.MOST_WINDOWS", 10_000)
-    said = call(*write("plan"), "--grid", "window=1d,1m")
-    assert said.code == 0, said.err
-    assert "the limit is 10,000" in " ".join(said.out.split()), said.out
+def test_plan_counts_windows_without_events_by_arithmetic(call: Call, tmp_path: Path) -> None:
+    """Windows without events take no memory, and the figures of the others do not depend on them."""
+    days = (parse_time("2024-03-02T00:00:00Z") - parse_time("2001-03-01T00:00:00Z")) // DAY_MS
+    period = 4 * 7 * 24 * 60
+    found = {}
+    for size, windows in (("1d", days), ("1m", 1440 * days - 720)):
+        file = tmp_path / f"{size}.yaml"
+        text = SHOP.replace("window: {size: 1d, start: 2024-01-01T00:00:00Z", f"window: {{size: {size}")
+        file.write_text(text, encoding="utf-8")
+        history = tmp_path / "far.csv"
+        rows = [f"c{user},tea,{day}T12:00:00Z" for day in ("2001-03-01", "2024-03-01") for user in range(200)]
+        history.write_text("\n".join(["customer,product,at", *rows]) + "\n", encoding="utf-8")
+        said = call("plan", file, "--events", history, "--unchecked-data", "--until", "2024-03-02T00:05:00Z", "--json")
+        assert said.code == 0, said.err
+        (found[size],) = json.loads(said.out)["points"]
+        assert found[size]["windows"] == windows
+    assert found["1d"]["recall"] == found["1m"]["recall"]
+    shown = {size: one["true_keys"] * one["windows"] for size, one in found.items()}
+    assert shown["1d"] == pytest.approx(shown["1m"])
+    assert found["1d"]["lasts_ms"] == found["1d"]["period_ms"]
+    assert found["1m"]["lasts_ms"] < found["1m"]["period_ms"] == period * 60_000
 
 
 def test_init_follows_the_many_and_names_the_few(
@@ -179,6 +193,22 @@ def test_init_follows_the_many_and_names_the_few(
     text = (tmp_path / "orders.yaml").read_text(encoding="utf-8")
     assert "start: 2024-01-01T00:00:00Z" in text
     assert "unit: iso" in text
+
+
+def test_init_names_rows_with_malformed_times(
+    write: Callable[..., list[str | Path]], call: Call, tmp_path: Path
+) -> None:
+    """Row 287 has too few columns."""
+    write("feed", *(f"c{user},tea,soon" for user in range(6)), "c7,tea", "c8,tea,")
+    said = call("init", "orders.csv", "--yes", "--epsilon", "20", "--one-view")
+    assert said.code == 0, said.err
+    out = " ".join(said.out.split())
+    first = ", ".join(f"row {number}" for number in range(281, 286))
+    assert f"6 rows cannot be used ({first}, ...): the time is not ISO 8601 text." in out
+    assert "1 row cannot be used (row 287):" in out
+    assert "1 row cannot be used (row 288): the time is missing." in out
+    assert "soon" not in out
+    assert "--skip-bad" in next(line for line in said.out.splitlines() if "feed orders.yaml" in line)
 
 
 def test_init_names_a_number_that_is_no_date(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,17 +25,10 @@ from stream_dp.control.acceptance import SettingsHistory, Use, Verdict
 from stream_dp.control.editions import Posted, first_record, next_record, plan_holding, plan_of
 from stream_dp.errors import StateError
 from stream_dp.operations.assignments import tuned
-from stream_dp.operations.status import (
-    BEHIND_WINDOWS,
-    GONE_MS,
-    MISSED_MS,
-    SILENT_MS,
-    Reports,
-    Summary,
-    ToCome,
-    ViewSummary,
-    summary,
-)
+from stream_dp.operations.problems import BEHIND_WINDOWS, MISSED_MS
+from stream_dp.operations.progress import ToCome, ViewSummary
+from stream_dp.operations.reports import GONE_MS, SILENT_MS, Reports
+from stream_dp.operations.status import Summary, summary
 from stream_dp.records.models import (
     GapStatus,
     PartitionStatus,
@@ -625,7 +618,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     office.publish(log)
     report(log, *(one.model_copy(update={"settings": 1}) for one in (ONE, TWO)))
     command = import_module("stream_dp.operations.status")
-    monkeypatch.setattr("stream_dp.operations.status.wall_clock_ms", lambda: NOW)
+    monkeypatch.setattr("stream_dp.operations.reports.wall_clock_ms", lambda: NOW)
     monkeypatch.setattr(import_module("stream_dp.cli.status_command"), "LOOK_SECONDS", 0)
 
     def said(*options: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from pathlib import Path
 
 from stream_dp.runtime.kafka.topics import Topics
@@ -23,6 +24,12 @@ def test_every_reason_is_explained() -> None:
     table = PAGE.partition("| reason |")[2].partition("##")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == REASONS
+
+
+def test_no_row_stands_twice_in_a_table() -> None:
+    for is_row, lines in groupby(PAGE.splitlines(), lambda line: line.startswith("| `")):
+        cells = [line.split("|")[1] for line in lines if is_row]
+        assert len(set(cells)) == len(cells), cells
 
 
 def test_every_topic_that_a_worker_makes_is_listed_with_its_bound(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The wall clock of commands and console, which stands still."""
     found = Clock()
-    for module in ("operations.settings_changes", "operations.status", "operations.grants", "gateway.watch"):
+    for module in ("operations.settings_changes", "operations.reports", "operations.grants", "gateway.watch"):
         monkeypatch.setattr(f"stream_dp.{module}.wall_clock_ms", found)
     monkeypatch.setattr("tests.support.console.wall_clock_ms", found)
     return found

@@ -164,7 +164,7 @@ async def test_the_figures_are_those_of_the_releases_of_a_replay(
         figures(found),
         [
             [record for record in map(parse, one.records) if isinstance(record, Release)]
-            for one in await replay(plan, history)
+            for one in (await replay(plan, history)).audiences
             if (one.view, one.audience) == ("counted", "staff")
         ],
     )

@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import Posted, next_record, plan_holding
-from stream_dp.operations.status import ToCome, sharper_to_come
+from stream_dp.operations.progress import ToCome, sharper_to_come
 from stream_dp.releases.rows import stored_view
 from tests.support.chosen import spread
 from tests.support.panes import COUNTS, paned

@@ -375,6 +375,7 @@ def test_empty_windows_are_handed_on_with_every_bucket() -> None:
 def test_many_windows_that_close_together_are_handed_on_in_parts_each_with_its_own_commit_point() -> None:
     count = 2 * HANDED_ON_AT_ONCE + 1
     one = counter(view(buckets=1))
+    list(one.load(Machine()))
     effects = list(one.ticks([10 * count + 3]))
     sizes = [len(effect.messages) for effect in effects if isinstance(effect, Send)]
     assert sizes == [HANDED_ON_AT_ONCE, HANDED_ON_AT_ONCE, 1]
@@ -401,6 +402,7 @@ def test_items_stand_in_the_bucket_of_their_hash_and_in_no_other() -> None:
 def test_the_tick_behind_erases_what_an_uncut_run_erases() -> None:
     """The range that is erased holds every journal row of the windows that were handed on."""
     one = counter(view())
+    list(one.load(Machine()))
     list(one.chunk([event(n, "u", "a", 10 * n) for n in range(3)], 5))
     assert not [e for e in one.ticks([33]) if isinstance(e, Erase)], "a release does not wait for it"
     effects = list(one.ticks([34]))

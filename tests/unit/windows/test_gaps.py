@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from stream_dp.windows import counting, gaps, handover
+from stream_dp.windows import counting, gaps, handover, partial_counts
 from stream_dp.windows.count_rows import MARKER, Marker, Missing, SourcePartitionClock, ViewMark
 from stream_dp.windows.encoding import decode, text
 from stream_dp.windows.events import WATERMARK_HEADER
@@ -114,7 +114,7 @@ def test_crashes_around_a_gap_leave_each_window_exact_or_lost(seed: int, clock: 
 def test_a_rule_that_loses_too_little_is_found_out(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = "wall" if mutant == "not what was open" else "event"
     if mutant == "nothing":
-        monkeypatch.setattr(counting, "is_lost", lambda _mark, _start: False)
+        monkeypatch.setattr(partial_counts, "is_lost", lambda _mark, _start: False)
     elif mutant == "not ahead":
         monkeypatch.setattr(gaps, "_behind", lambda _view, clock_ms: clock_ms + 1)
     elif mutant == "not what was open":

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.config.planner import load_plan
+from stream_dp.operations.event_columns import guess
 from stream_dp.operations.event_tables import open_table
 from stream_dp.operations.events_file import Columns, Events
-from stream_dp.operations.first_file import guess
 from stream_dp.windows.avro import AvroEventDecoder
 from stream_dp.windows.durations import parse_time
 from stream_dp.windows.events import EventDecoder, EventFormat
