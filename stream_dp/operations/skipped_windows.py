@@ -37,6 +37,7 @@ from stream_dp.runtime.embedded import MemoryLog
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, Topics
 from stream_dp.windows.count_rows import MARKER, Marker
 from stream_dp.windows.encoding import decode, encode, text
+from stream_dp.windows.marker_rows import MarkerRows
 from stream_dp.windows.shapes.shape import Interval
 
 
@@ -215,9 +216,14 @@ def skip_windows(log: MemoryLog, plan: Plan, stretch: Stretch, found: SkippedWin
     topics = Topics.of(plan)
     counts = topics.changelog(COUNTS)
     for partition in range(plan.partitions):
-        for key, value in stored_rows(log, counts, partition).items():
-            if key.startswith(MARKER):
-                log.append(counts, partition, key, _moved(value, stretch))
+        rows = stored_rows(log, counts, partition)
+        for source in {view.source.name for view in plan.views.values()}:
+            marker_rows = MarkerRows(source)
+            marker = marker_rows.read(rows)
+            if marker is not None:
+                _move(marker, stretch)
+                for key, value in marker_rows.encode(marker):
+                    log.append(counts, partition, key, value)
     releases = topics.changelog(RELEASES)
     ledgers: dict[bytes, list[ViewPlan]] = {}
     for view in plan.views.values():
@@ -267,13 +273,11 @@ def has_places(log: MemoryLog, plan: Plan) -> bool:
     return True
 
 
-def _moved(value: bytes, stretch: Stretch) -> bytes:
-    """Return the place of the views of a source, after a stretch."""
-    marker = decode(Marker, value)
+def _move(marker: Marker, stretch: Stretch) -> None:
+    """Move the places of the views of a source to the end of a stretch."""
     for name, mark in marker.views.items():
         mark.open_from_ms = max(mark.open_from_ms, stretch.next_ms[name])
         mark.closed_until_ms = max(mark.closed_until_ms, stretch.next_ms[name])
-    return encode(marker)
 
 
 def _charge_periods(

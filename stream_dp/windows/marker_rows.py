@@ -7,7 +7,7 @@ those of the marker before stay whole until then, so a crash leaves one of the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -38,7 +38,7 @@ class MarkerRows:
         self._name = text(source)
         self._slot = 0
 
-    def read(self, rows: Rows) -> Marker | None:
+    def read(self, rows: Rows | Mapping[bytes, bytes]) -> Marker | None:
         """Return the stored marker; None before the first."""
         stored = rows.get(MARKER + self._name)
         if stored is None:
