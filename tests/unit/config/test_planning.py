@@ -200,6 +200,7 @@ def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
         max_ahead_ms=7 * 86_400_000,
         idle_ms=60_000,
         retention_ms=30 * 86_400_000,
+        catch_up_ms=30_000,
     )
     short = planned(("size: 7d", "size: 1h"), (", clock: event", "")).views["busiest"].window
     assert (short.max_ahead_ms, short.clock) == (86_400_000, "wall")
