@@ -480,9 +480,9 @@ def _short_wait(view: ViewPlan) -> Iterator[str]:
     if window.clock == "wall" and waits_ms < DELIVERY_MS:
         yield (
             f"view {view.view}: window.grace and window.catch_up are {format_duration(waits_ms)} together. A producer "
-            f"usually tries to deliver a record for {format_duration(DELIVERY_MS)} (delivery.timeout.ms). If it is cut "
-            "off for longer than these two, its records are acknowledged and late. Raise window.grace, or lower "
-            "delivery.timeout.ms"
+            f"usually tries to deliver a record for {format_duration(DELIVERY_MS)} (delivery.timeout.ms). If it alone "
+            "cannot reach the broker for longer than window.grace, records that it delivers afterwards are late. Raise "
+            "window.grace, or lower delivery.timeout.ms"
         )
 
 

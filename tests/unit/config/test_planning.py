@@ -298,7 +298,7 @@ def test_fingerprint_changes_with_what_a_kind_publishes(planned: Planner, change
         ("  internal: detailed\n", "  internal: detailed\n  staff: detailed\n"),
         ("grace: 1h", "grace: 2h"),
         ("clock: event", "clock: wall"),
-        ("grace: 1h", "grace: 1h, idle: 5m, max_ahead: 3d"),
+        ("grace: 1h", "grace: 1h, catch_up: 1m, idle: 5m, max_ahead: 3d"),
         ("ladder: standard", "ladder: standard\n    retention: 90d"),
         ('epsilon: "100"', 'epsilon: "200"'),
         ("period: 371d", "period: 378d"),
