@@ -187,9 +187,7 @@ class RecordBuilder:
         """Set up the builder."""
         self._destinations = destinations
 
-    def releases(
-        self, offer: Offer, parts: Sequence[TablePart], row: WindowRow, booking: Booking
-    ) -> list[Addressed]:
+    def releases(self, offer: Offer, parts: Sequence[TablePart], row: WindowRow, booking: Booking) -> list[Addressed]:
         """One record per audience, coarse to fine, in parts if it is large.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -40,7 +41,7 @@ def naive(rule: CatchUpRule, ticks: Sequence[int]) -> list[Shown]:
     rising = [time for at, time in enumerate(ticks) if time > max([-1, *ticks[:at]])]
     silence = {
         time: time - before
-        for before, time in zip(rising, rising[1:], strict=False)
+        for before, time in pairwise(rising)
         if rule.catch_up_ms and 2 * (time - before) > max(2 * 5000, rule.grace_ms)
     }
     shown: dict[int, Shown] = {}
@@ -353,3 +354,47 @@ def test_window_is_interrupted_if_it_was_in_one_source_partition() -> None:
         tick(1, now_ms)
     found = {start: interrupted for start, (_, interrupted) in closings(machine).items()}
     assert found == {start: start < 360_000 for start in range(0, 370_000, 10_000)}
+
+
+def test_new_definition_of_a_view_goes_on_with_the_catch_up() -> None:
+    """What producers held back may belong to its windows, too."""
+    machine, whole = Machine(), by_the_wall()
+    one = loaded(machine, whole)
+    machine.carry_out(one.ticks([1000, 61_000]))
+    former = replace(whole, until_ms=70_000)
+    latter = replace(whole, name="pages@2", first_ms=70_000, origin_ms=0)
+    again = loaded(machine, former, latter)
+    tick_each_second(machine, again, 62_000, 85_000)
+    machine.carry_out(again.chunk([event(0, "u", "a", 75_000)], 86_000))
+    tick_each_second(machine, again, 86_000, 91_000)
+    assert letters(machine.sent) == {}
+    assert closings(machine) == {start: (91_000, False) for start in range(0, 90_000, 10_000)}
+    assert handed_on(machine.sent)["pages@2"] == {70_000: {"a": 1}, 80_000: {}}
+
+
+def test_windows_left_to_a_new_definition_stay_interrupted() -> None:
+    """A source partition may have closed them before the definition began."""
+    machine, whole = Machine(), by_the_wall()
+    offset = 0
+
+    def counting(*views: CountedView) -> PartitionCounter:
+        found = users_counter(0, views=views, source_partitions=2)
+        machine.carry_out(found.load(machine))
+        return found
+
+    def tick(running: PartitionCounter, source_partition: int, now_ms: int) -> None:
+        nonlocal offset
+        batch = RekeyedBatch(source_partition, now_ms, [], [], [now_ms])
+        machine.carry_out(running.chunk([Entry(offset, None, encode(batch))], 0))
+        offset += 1
+
+    one = counting(whole)
+    tick(one, 1, 1000)
+    for now_ms in [1000, *range(61_000, 362_000, 20_000)]:
+        tick(one, 0, now_ms)
+    latter = replace(whole, name="pages@2", first_ms=20_000, origin_ms=0)
+    again = counting(replace(whole, until_ms=20_000), latter)
+    for now_ms in range(2000, 31_000, 1000):
+        tick(again, 1, now_ms)
+    found = {(part.view, part.start_ms, part.interrupted) for part in partials(machine.sent)}
+    assert found == {("pages", 0, True), ("pages", 10_000, True), ("pages@2", 20_000, True)}
