@@ -472,8 +472,8 @@ DELIVERY_MS = 120_000
 def _short_wait(view: ViewPlan) -> Iterator[str]:
     """Warn of windows that close before a producer that is cut off gives up.
 
-    Ticks go on if only that producer, or the leader of its partition, is cut off: no silence tells of it. Watermarks
-    are not affected: whoever writes them knows what is delivered.
+    Ticks go on if that producer alone is cut off: there is no silence, and no catch-up. Watermarks are not affected:
+    whoever writes them knows what is delivered.
     """
     window = view.window
     waits_ms = window.grace_ms + window.catch_up_ms

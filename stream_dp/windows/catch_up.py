@@ -2,7 +2,7 @@
 
 While a broker is away, producers keep the records that it has not acknowledged. They deliver them when it is back, but
 the first tick may come before them. So after a silence, a view's clock stands still in that partition of its source
-until producers have had time to deliver (specs/transcript 9).
+until producers have had time to deliver.
 
 A silence is a long distance between two rising ticks about the source. The tick that ends it begins the catch-up, and
 the first tick that is at least `catch_up` later ends it: the clock then jumps to that tick. If a further silence ends

@@ -37,7 +37,7 @@ class Shown(NamedTuple):
 
 
 def naive(rule: CatchUpRule, ticks: Sequence[int]) -> list[Shown]:
-    """What the clock shows after each of all ticks, read from specs/transcript 9 without any state."""
+    """What the clock shows after each of all ticks, without any state."""
     rising = [time for at, time in enumerate(ticks) if time > max([-1, *ticks[:at]])]
     silence = {
         time: time - before
