@@ -174,7 +174,7 @@ async def test_the_markers_of_transactions_at_the_end_of_a_source_hold_no_tick_u
 async def test_an_event_clock_without_watermarks_goes_on_with_the_wall_clock_after_its_idle_time(
     launch: Launch,
 ) -> None:
-    app = await launch(("idle: 1d", "idle: 1m"))
+    app = await launch(("idle: 1d", "idle: 1m, catch_up: 0s"))
     view = only_view(app)
     start = start_of(view)
     clock = ManualClock(start + 24 * 60 * MINUTE)
