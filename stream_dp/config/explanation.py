@@ -466,7 +466,7 @@ def _view_warnings(view: ViewPlan, plan: Plan) -> Iterator[str]:
 
 
 DELIVERY_MS = 120_000
-"""How long producers usually try to deliver a record: the default of `delivery.timeout.ms` in Java and librdkafka."""
+"""Time that producers usually try to deliver a record: Java's default of `delivery.timeout.ms`."""
 
 
 def _short_wait(view: ViewPlan) -> Iterator[str]:

@@ -37,12 +37,12 @@ class CatchUp(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CatchUpRule(NamedTuple):
-    """What a silence is for a view, and how long its clock then stands still."""
+    """Rule of a view: the distance between ticks that is a silence, and the time its clock then stands still."""
 
     grace_ms: int
     """The grace of the view's windows. A distance of up to half of it makes no buffered event late."""
     catch_up_ms: int
-    """How long the clock stands still after a silence, but never longer than the silence was; 0: not at all."""
+    """Time that the clock stands still after a silence, but never longer than the silence was; 0: not at all."""
 
     @property
     def longest_distance_ms(self) -> int:
@@ -51,7 +51,7 @@ class CatchUpRule(NamedTuple):
 
 
 class ClockStep(NamedTuple):
-    """What a tick does to a clock."""
+    """Effect of a tick on a clock."""
 
     catch_up: CatchUp | None
     """The catch-up from here on: the clock stands still. None: the clock shows the tick."""
@@ -62,7 +62,7 @@ class ClockStep(NamedTuple):
 
 
 def step_clock(rule: CatchUpRule, catch_up: CatchUp | None, before_ms: int, now_ms: int) -> ClockStep:
-    """Return what a rising tick does to a clock.
+    """Return the effect of a rising tick on a clock.
 
     Args:
         rule: the rule of the view.

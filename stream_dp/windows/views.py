@@ -112,7 +112,7 @@ class CountedView:
     degrees: Sequence[str] = ()
     """The one key that a user with 1, 2, ... items in a window adds 1 to, in place of the items; empty: none."""
     catch_up_ms: int = 0
-    """How long the clock stands still after a silence (`windows.catch_up`); 0: not at all."""
+    """Time that the clock stands still after a silence (`windows.catch_up`); 0: not at all."""
 
     def __post_init__(self) -> None:
         """Refuse to group the items of users by window where they are bounded over several.
@@ -181,7 +181,7 @@ class CountedView:
 
     @property
     def catch_up_rule(self) -> CatchUpRule:
-        """What a silence is, and how long the clock then stands still."""
+        """Rule for the clock after a silence."""
         return CatchUpRule(self.grace_ms, self.catch_up_ms)
 
     def unit(self, start_ms: int, tiling: Shape) -> Interval:
