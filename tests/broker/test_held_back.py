@@ -85,7 +85,7 @@ async def test_no_acknowledged_event_is_late_after_an_outage(
 ) -> None:
     """The worker is back before the producer, and its first ticks come before what that has held back."""
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(application(visits(*by_the_wall()), tmp_path, broker=kafka))
+        app = await stack.enter_async_context(application(visits(*by_the_wall("30s")), tmp_path, broker=kafka))
         of_worker, of_producer = proxied(), proxied()
         lead_through(of_producer, monkeypatch)
         worker = spawn(app, "one", proxy=of_worker)
