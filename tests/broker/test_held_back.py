@@ -22,7 +22,7 @@ from tests.support.totals import stored_totals_of
 pytestmark = pytest.mark.broker
 
 PRODUCER = "holds-records-back"
-MINUTES_S = 150
+DELIVERY_S = 150
 """Longer than the broker is away, as `delivery.timeout.ms` is."""
 
 
@@ -96,7 +96,7 @@ async def test_no_acknowledged_event_is_late_after_an_outage(
             client_id=PRODUCER,
             acks="all",
             enable_idempotence=True,
-            request_timeout_ms=MINUTES_S * SECOND,
+            request_timeout_ms=DELIVERY_S * SECOND,
             max_batch_size=1 << 20,
         )
         await producer.start()
