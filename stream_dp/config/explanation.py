@@ -416,6 +416,8 @@ def _warnings(plan: Plan) -> Iterator[str]:
             yield f"{place}: {field!r} is the name of one field, with its dot. For a field inside another, write {path}"
     for view in plan.views.values():
         yield from _view_warnings(view, plan)
+        if not plan.broker.is_embedded:
+            yield from _short_wait(view)
     for topic in sorted({view.source.topic for view in plan.views.values() if view.source.partitioner == "unchecked"}):
         yield (
             f"topic {topic}: partitions are not checked (partitioner: unchecked). A user with events in several "
@@ -460,6 +462,27 @@ def _view_warnings(view: ViewPlan, plan: Plan) -> Iterator[str]:
             f"view {view.view}: its list keeps {made_of.keep} windows of {made_of.view}, which are retained for "
             f"{format_duration(source.window.retention_ms)}. What is deleted leaves the list: retain them longer, "
             "or keep fewer"
+        )
+
+
+DELIVERY_MS = 120_000
+"""Time that producers usually try to deliver a record: Java's default of `delivery.timeout.ms`."""
+
+
+def _short_wait(view: ViewPlan) -> Iterator[str]:
+    """Warn of windows that close before a producer that is cut off gives up.
+
+    Ticks go on if that producer alone is cut off: there is no silence, and no catch-up. Watermarks are not affected:
+    whoever writes them knows what is delivered.
+    """
+    window = view.window
+    waits_ms = window.grace_ms + window.catch_up_ms
+    if window.clock == "wall" and waits_ms < DELIVERY_MS:
+        yield (
+            f"view {view.view}: window.grace and window.catch_up are {format_duration(waits_ms)} together. A producer "
+            f"usually tries to deliver a record for {format_duration(DELIVERY_MS)} (delivery.timeout.ms). If it alone "
+            "cannot reach the broker for longer than window.grace, records that it delivers afterwards are late. Raise "
+            "window.grace, or lower delivery.timeout.ms"
         )
 
 

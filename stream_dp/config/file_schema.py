@@ -317,6 +317,7 @@ class WindowConfig(Section):
     clock: Clock = "wall"
     max_ahead: Lasting | None = None
     idle: Lasting = 60_000
+    catch_up: Duration = 30_000
 
 
 class ViewConfig(Section):

@@ -42,6 +42,7 @@ class WindowPlan:
         max_ahead_ms: an event further ahead of the tick behind it than this is refused.
         idle_ms: after this long without a watermark, a partition's event clock advances as fast as the wall clock.
         retention_ms: how long after its end a sealed window can still be sharpened.
+        catch_up_ms: how long clocks stand still after a silence of the ticks (`windows.catch_up`); 0: not at all.
     """
 
     shape: Shape
@@ -51,6 +52,7 @@ class WindowPlan:
     max_ahead_ms: int
     idle_ms: int
     retention_ms: int
+    catch_up_ms: int
 
     @property
     def kept_ms(self) -> int:

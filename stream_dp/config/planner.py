@@ -76,7 +76,7 @@ def fingerprint(view: ViewPlan, application: str) -> bytes:
     The id of its application is in: of two that have one key file and ask the same, each draws noise of its own.
 
     What is left out may change between two starts: the view's name (it stands beside the fingerprint in `query_id`),
-    clearances, unlocks and audiences, what is done with what is left, grace, clock, how far ahead, idle time,
+    clearances, unlocks and audiences, what is done with what is left, grace, clock, how far ahead, idle time, catch-up,
     retention, the ledger's name, its periods (but with `windows_per_user`, which counts in them), its budget and how
     that is shared. Whether a ledger has a pool decides how a window is charged, so it is in. `view.fingerprint` itself
     is not looked at.
@@ -459,6 +459,7 @@ def _window(view: ViewConfig) -> WindowPlan:
         max_ahead_ms=max(shape.released.longest.length_ms, DAY_MS) if window.max_ahead is None else window.max_ahead,
         idle_ms=window.idle,
         retention_ms=view.retention,
+        catch_up_ms=window.catch_up,
     )
 
 

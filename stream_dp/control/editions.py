@@ -304,7 +304,8 @@ def _paid_by(ledgers: Mapping[str, LedgerPlan], view: ViewPlan) -> ViewPlan:
 
 def is_same_definition(view: ViewPlan, other: ViewPlan) -> bool:
     """Return True if nothing is different of what is counted, when windows close, and what is noised."""
-    closing = attrgetter("fingerprint", "window.grace_ms", "window.clock", "window.max_ahead_ms", "window.idle_ms")
+    times = ("window.grace_ms", "window.max_ahead_ms", "window.idle_ms", "window.catch_up_ms")
+    closing = attrgetter("fingerprint", "window.clock", *times)
     return bool(closing(view) == closing(other))
 
 

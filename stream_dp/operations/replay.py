@@ -224,10 +224,11 @@ def _unlisted(view: ViewPlan, history: PastEvents) -> str:
 
 
 def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
-    """Return the settings of a view that begins with a window of the history."""
-    if view.window.first_ms is None or raw["window"].get("start") is not None:
-        return dict(raw)
-    return {**raw, "window": {**raw["window"], "start": format_time(view.window.first_ms)}}
+    """Return the settings of a view that begins with a window of the history, which no producer holds back."""
+    window = {**raw["window"], "catch_up": "0s"}
+    if view.window.first_ms is not None and window.get("start") is None:
+        window["start"] = format_time(view.window.first_ms)
+    return {**raw, "window": window}
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,9 @@ class Sums:
         view, accounts, last_ms = window.view, self._state.accounts, window.panes[-1].start_ms
         _, ledger = accounts.of(view, last_ms)
         loss, books = ledger.readers.get(audience, Cost.ZERO), account(accounts.plan(view, last_ms), last_ms)
-        return Revision(view, audience, level, window.panes[0].start_ms, number, loss, books, len(window.panes))
+        interrupted = any(pane.row.interrupted for pane in window.panes)
+        start_ms = window.panes[0].start_ms
+        return Revision(view, audience, level, start_ms, number, loss, books, len(window.panes), interrupted)
 
     def _release(self, window: _Window, audience: str, state: AudienceState) -> list[Addressed]:
         view, panes = window.view, window.panes
@@ -213,12 +215,14 @@ class Begun(NamedTuple):
         reason: why none of it is released any more, None where it goes on.
         blocks: the sealed blocks that a total has before the one that ends with the pane.
         paid: by audience the steps to its level, as they were charged with the first pane.
+        is_interrupted: whether an earlier pane was closed before its source had caught up after an outage.
     """
 
     levels: Mapping[str, int]
     reason: Reason | None
     blocks: Sequence[TablePart] = ()
     paid: Mapping[str, list[int]] = MappingProxyType({})
+    is_interrupted: bool = False
 
 
 def begun(state: PartitionState, offer: Offer) -> Begun | None:
@@ -241,7 +245,7 @@ def begun(state: PartitionState, offer: Offer) -> Begun | None:
     levels = {name: min(level, first.states.get(name, NOTHING).level) for name, level in allowed.items()}
     levels = {audience: level for audience, level in levels.items() if level >= 0}
     paid = {audience: first.states[audience].steps_to(level) for audience, level in levels.items()}
-    return Begun(levels, "lost" if blocks is None else None, blocks or (), paid)
+    return Begun(levels, "lost" if blocks is None else None, blocks or (), paid, before.interrupted)
 
 
 def is_passed_over(view: ViewPlan, start: int, kept_ms: int, rows: Rows) -> bool:

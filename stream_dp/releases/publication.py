@@ -33,7 +33,7 @@ from stream_dp.records.models import (
 )
 from stream_dp.releases.accounts import Booking, difference
 from stream_dp.releases.pieces import RECORD_BYTES, Addressed, TablePart
-from stream_dp.releases.rows import AudienceState
+from stream_dp.releases.rows import AudienceState, WindowRow
 from stream_dp.version import __version__
 from stream_dp.windows.effects import Message
 from stream_dp.windows.merging import MergedHead
@@ -119,6 +119,7 @@ class Revision:
         period_loss: cumulative privacy loss of the audience, alone, in the period.
         ledger: the account, from `account`.
         panes: of how many panes the window is made; None: of none.
+        interrupted: whether it was closed before its source had caught up after an outage.
     """
 
     view: ViewPlan
@@ -129,6 +130,7 @@ class Revision:
     period_loss: Cost
     ledger: Account
     panes: int | None = None
+    interrupted: bool = False
 
     def release(self, fields: Mapping[str, Any], window_loss: Cost) -> Release:
         """The record of a release.
@@ -144,6 +146,7 @@ class Revision:
             **common,
             **{**fields, "items": ()},
             type="release",
+            interrupted=self.interrupted or None,
             noise=self.view.levels[self.level].noise,
             noise_interval_95=half_width,
             privacy=PrivacyLoss(window=PrivacyCost.spent(window_loss), period=PrivacyCost.spent(self.period_loss)),
@@ -184,15 +187,13 @@ class RecordBuilder:
         """Set up the builder."""
         self._destinations = destinations
 
-    def releases(
-        self, offer: Offer, parts: Sequence[TablePart], states: Mapping[str, AudienceState], booking: Booking
-    ) -> list[Addressed]:
+    def releases(self, offer: Offer, parts: Sequence[TablePart], row: WindowRow, booking: Booking) -> list[Addressed]:
         """One record per audience, coarse to fine, in parts if it is large.
 
         Args:
             offer: the window, and the level to be published to each audience.
             parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
-            states: what every audience has of it now, its revision among it; in how many parts that is, is noted here.
+            row: its row: what every audience has of it now. In how many parts that is published is noted there.
             booking: what was charged.
         """
         view, audiences, (table, noise) = offer.view, offer.audiences, parts[-1]
@@ -202,7 +203,9 @@ class RecordBuilder:
             readings = view.kind.read(table, [offer.levels[audience] for audience in audiences], noise)
         else:
             readings = [_total(view, parts, offer.levels[audience]) for audience in audiences]
-        revisions = self._revisions(offer, {audience: states[audience].revision for audience in audiences}, booking)
+        states = row.states
+        numbers = {audience: states[audience].revision for audience in audiences}
+        revisions = self._revisions(offer, numbers, booking, interrupted=row.interrupted)
         records: list[Addressed] = []
         for revision, fields in zip(revisions, readings, strict=True):
             state = states[revision.audience]
@@ -263,11 +266,22 @@ class RecordBuilder:
         return [(topic, key, value) for key, value in encode_parts(record, RECORD_BYTES)]
 
     @staticmethod
-    def _revisions(offer: Offer, numbers: Mapping[str, int], booking: Booking) -> list[Revision]:
+    def _revisions(
+        offer: Offer, numbers: Mapping[str, int], booking: Booking, *, interrupted: bool = False
+    ) -> list[Revision]:
         view, start_ms, levels = offer
         ledger, losses = account(booking.balance.plan, start_ms), booking.ledger.readers
         return [
-            Revision(view, name, levels[name], start_ms, numbers[name], losses.get(name, Cost.ZERO), ledger)
+            Revision(
+                view,
+                name,
+                levels[name],
+                start_ms,
+                numbers[name],
+                losses.get(name, Cost.ZERO),
+                ledger,
+                interrupted=interrupted,
+            )
             for name in offer.audiences
         ]
 

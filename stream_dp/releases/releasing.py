@@ -60,6 +60,7 @@ class _Due(NamedTuple):
     closed_ms: int
     slot_ms: int
     is_lost: bool
+    is_interrupted: bool
 
 
 class _Sealed(NamedTuple):
@@ -238,7 +239,9 @@ class Releasing:
         buckets = [bucket for bucket in stored_buckets(view.name, start, state.rows) if is_lost or not bucket.lost]
         closed_ms = max((bucket.closed_ms for bucket in buckets), default=0)
         slot = max(state.slots.after(closed_ms), state.last_slot(view))  # in order, though clocks go back
-        return _Due(self._offer(view, start), [bucket.counts for bucket in buckets], closed_ms, slot, is_lost)
+        is_interrupted = any(bucket.interrupted for bucket in buckets)
+        counts = [bucket.counts for bucket in buckets]
+        return _Due(self._offer(view, start), counts, closed_ms, slot, is_lost, is_interrupted)
 
     def _refuse(self, due: _Due, reason: Reason) -> _Released:
         offer, builder = due.offer, self._record_builder
@@ -270,6 +273,7 @@ class Releasing:
         paid = {} if window is None else window.paid
         states = {name: AudienceState(1, level, steps=paid.get(name, [level])) for name, level in levels.items()}
         row = WindowRow(False, due.slot_ms, states, key_id=sealed.key_id, secret=sealed.secret)
+        row.interrupted = due.is_interrupted or (window is not None and window.is_interrupted)
         entries = list[Addressed]()
         if view.window.pays(start):
             call = Call(view.name, start)
@@ -283,7 +287,7 @@ class Releasing:
             leaving = self._sums.first(offer, row, sealed.table)
         else:
             blocks = () if window is None else window.blocks
-            leaving = builder.releases(offer, [*blocks, (sealed.table, sealed.noise)], row.states, booking)
+            leaving = builder.releases(offer, [*blocks, (sealed.table, sealed.noise)], row, booking)
         before = [
             *table_rows(view.name, start, sealed.table),
             *block_rows(view, start, sealed.counts),
@@ -377,7 +381,7 @@ class Releasing:
         row.states[audience] = AudienceState(had.revision + 1, paid, had.parts, of_window.steps_to(paid))
         booking, offer = self._state.accounts.booking(view, start), Offer(view, start, {audience: paid})
         own = self._state.sealed(view, start, row)
-        return self._record_builder.releases(offer, [*blocks, own], row.states, booking)
+        return self._record_builder.releases(offer, [*blocks, own], row, booking)
 
     def _finer(self, request: SharpeningRequest, row: WindowRow) -> tuple[list[Change], list[Addressed], list[Change]]:
         """Return the rows before the window's, the records to publish (of a pane the entry), and the rows after."""
@@ -400,6 +404,6 @@ class Releasing:
         booking = accounts.charge(view, call, charge)
         row.charge_step(level)
         row.states[audience] = AudienceState(number, level, had.parts, [*had.steps, level])
-        leaving = [] if row.sum is not None else builder.releases(offer, [(table, noise)], row.states, booking)
+        leaving = [] if row.sum is not None else builder.releases(offer, [(table, noise)], row, booking)
         leaving.append(builder.charge(offer, table, row.states, finest, booking))
         return before, leaving, accounts.rows()

@@ -151,6 +151,9 @@ class WindowRow(msgspec.Struct, array_like=True):
     left (`outboxes.revoked`) stays paid."""
     withdrawn_steps: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """By audience from which something was so withdrawn: the levels in its accounted privacy loss until then."""
+    interrupted: bool = False
+    """True if it was closed before its source had caught up after an outage; of a running total, it or an earlier pane.
+    """
 
     @property
     def publishes_window(self) -> bool:

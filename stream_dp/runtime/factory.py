@@ -307,6 +307,7 @@ def counted_view(view: ViewPlan, start_ms: int, origin_ms: int | None = None) ->
         origin_ms=origin_ms,
         weights=view.kind.weights,
         degrees=view.kind.degrees,
+        catch_up_ms=window.catch_up_ms,
         participation=(
             None
             if view.windows_per_user is None

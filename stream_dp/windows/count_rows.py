@@ -18,6 +18,7 @@ from typing import Self
 
 import msgspec
 
+from stream_dp.windows.catch_up import CatchUp
 from stream_dp.windows.effects import Increment
 from stream_dp.windows.encoding import ENTRIES_BYTES, cut, encode, text, window_key
 from stream_dp.windows.views import CountedView, view_of
@@ -55,6 +56,7 @@ class SourcePartitionClock(msgspec.Struct, array_like=True):
     clock_ms: int
     idle_since_ms: int | None
     gap: tuple[int, int] | None = None
+    catch_up: CatchUp | None = None
 
 
 class SourcePartition(msgspec.Struct, array_like=True):
@@ -104,6 +106,10 @@ class ViewMark(msgspec.Struct, array_like=True):
     are refused as lost. From the first start to, and without, a time."""
     gap: tuple[int, int] | None = None
     """With an event clock, an interval as in `lost` that the next watermark which moves the clock makes shorter."""
+    catch_up: CatchUp | None = None
+    """Set while the clock stands still after a silence."""
+    interrupted: list[tuple[int, int]] = []
+    """Windows that start in one of these intervals were closed in a partition of the source before it had caught up."""
 
     @classmethod
     def new(cls, view: CountedView, opens_ms: int, closed_ms: int) -> Self:
@@ -126,6 +132,7 @@ class ViewMark(msgspec.Struct, array_like=True):
         """
         self.open_from_ms, self.purging = stop_ms, [*self.purging, *gone]
         self.lost = [(first, until) for first, until in self.lost if until > stop_ms]
+        self.interrupted = [(first, until) for first, until in self.interrupted if until > stop_ms]
         self.closed += windows
         self.repeats = {reason: self.refused[reason] for reason in REPEATS if reason in self.refused}
 

@@ -56,7 +56,7 @@ from stream_dp.windows.encoding import (
     window_start,
 )
 from stream_dp.windows.events import Decoded, EventDecoder, Partitioner, Record, Schemas
-from stream_dp.windows.gaps import Interval, close_gap, open_gap, words
+from stream_dp.windows.gaps import Interval, close_gap, note_interrupted, open_gap, words
 from stream_dp.windows.handover import Handover, send_lost_partials
 from stream_dp.windows.journals import Journals, purge_journals
 from stream_dp.windows.marker_rows import MarkerRows, read_other_markers
@@ -369,7 +369,10 @@ class PartitionCounter:
         """Let time pass in a partition of the source; a time that is not behind all earlier ones says nothing new."""
         if now_ms > progress.tick_ms:
             for state in self._counting:
-                pass_time(state.view, self._clock(state, partition), now_ms, progress.tick_ms)
+                clock = self._clock(state, partition)
+                shown_ms = clock.clock_ms
+                if pass_time(state.view, clock, now_ms, progress.tick_ms):
+                    note_interrupted(state.view, state.mark, shown_ms, clock.clock_ms)
                 self._move(state, now_ms)
             progress.tick_ms = now_ms
 

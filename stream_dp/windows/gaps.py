@@ -87,6 +87,24 @@ def is_lost(mark: ViewMark, start_ms: int) -> bool:
     return any(first <= start_ms < until for first, until in [*mark.lost, *open_gaps(mark)])
 
 
+def note_interrupted(view: CountedView, mark: ViewMark, shown_ms: int, now_ms: int) -> None:
+    """Note the windows that a clock closed before its partition had caught up.
+
+    Args:
+        view: the view.
+        mark: how far it is; changed in place.
+        shown_ms: what the clock showed before.
+        now_ms: what it shows now.
+    """
+    closed = view.closed_before(shown_ms), view.closed_before(now_ms)
+    mark.interrupted = joined([*mark.interrupted, closed])
+
+
+def is_interrupted(mark: ViewMark, start_ms: int) -> bool:
+    """Return True if a window was closed in a partition of the source before that had caught up."""
+    return any(first <= start_ms < until for first, until in mark.interrupted)
+
+
 def open_gaps(mark: ViewMark) -> list[Interval]:
     """The intervals of a view that the next watermark makes shorter."""
     gaps = [mark.gap, *(source_partition.gap for source_partition in mark.source_partitions.values())]

@@ -103,9 +103,9 @@ class Handover:
             """Return the time of a clock; one that nothing has moved stands where its definition begins."""
             return min(clock.clock_ms, first) if clock.clock_ms <= one.first_ms else clock.clock_ms
 
-        begun.clock_ms, begun.idle_since_ms = shown_ms(told), told.idle_since_ms
+        begun.clock_ms, begun.idle_since_ms, begun.catch_up = shown_ms(told), told.idle_since_ms, told.catch_up
         begun.source_partitions = {
-            number: SourcePartitionClock(shown_ms(clock), clock.idle_since_ms)
+            number: SourcePartitionClock(shown_ms(clock), clock.idle_since_ms, catch_up=clock.catch_up)
             for number, clock in told.source_partitions.items()
         }
         self._begin_in_gaps(view, begun, earlier)
@@ -124,6 +124,8 @@ class Handover:
             if view.clock == "wall" or one.max_ahead_ms > view.max_ahead_ms:
                 lost += open_gaps(mark)
         begun.lost = joined((max(opens, first), until) for first, until in lost)
+        interrupted = [interval for _, mark in earlier for interval in mark.interrupted]
+        begun.interrupted = joined((max(opens, first), until) for first, until in interrupted)
         begin_in_gap(view, begun, opens, self._marker.gap_ms)
         for number, source_partition in self._marker.source_partitions.items():
             if source_partition.gap_ms is not None:

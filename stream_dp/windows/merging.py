@@ -94,6 +94,8 @@ class Partial(PartialHead, array_like=True):
     """Counts of one source partition in one bucket of a window; replaces any earlier one under its key."""
 
     counts: Mapping[str, int]
+    interrupted: bool = False
+    """True if the window was closed before the partition had caught up after an outage (`windows.catch_up`)."""
 
 
 class MergedHead(Named, array_like=True):
@@ -117,6 +119,8 @@ class MergedBucket(MergedHead, array_like=True):
     """Exact counts of one bucket of a window, summed over all partitions of the source: all of them, or a part."""
 
     counts: Mapping[str, int]
+    interrupted: bool = False
+    """True if it was in one of the partials."""
 
 
 @dataclass(slots=True)
@@ -286,7 +290,9 @@ class BucketMerger:
 
     def _merged(self, bucket: Bucket, rows: Rows, deletes: list[tuple[bytes, None]]) -> Iterator[Message]:
         """The messages of a complete bucket; the rows that it is made of are added to what is to be deleted."""
-        tables, closed = list[Mapping[str, int]](), 0
+        tables = list[Mapping[str, int]]()
+        closed = 0
+        interrupted = False
         whole = all(come.whole for come in self._waiting[bucket].values())
         prefix = bucket_key(PARTIAL, *bucket)
         for key, value in rows.scan(prefix, after(prefix)):
@@ -294,13 +300,14 @@ class BucketMerger:
             if not (whole and partial.lost):
                 tables.append(partial.counts)
                 closed = max(closed, partial.closed_ms)
+                interrupted = interrupted or partial.interrupted
             deletes.append((key, None))
         if not whole:
             yield self._outlet(_lost(bucket, closed))
             return
         parts = parts_of(self._views[bucket.view].needed(summed(tables)))
         for part, counts in enumerate(parts):
-            yield self._outlet(MergedBucket(*bucket, closed, part, len(parts), counts))
+            yield self._outlet(MergedBucket(*bucket, closed, part, len(parts), counts, interrupted))
 
     def _outdated(self, windows: Mapping[tuple[str, int], None], rows: Rows) -> Iterator[tuple[bytes, None]]:
         """Markers of windows so old that no partial of theirs can come again: a counter repeats one hand-over."""

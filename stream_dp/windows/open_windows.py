@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.windows.catch_up import CatchUp, step_clock
 from stream_dp.windows.count_rows import JournalRow, SourcePartitionClock, ViewMark, journal_key
 from stream_dp.windows.encoding import bucket_of
 from stream_dp.windows.participation import Participation
@@ -289,8 +290,9 @@ class ViewState:
     @property
     def admits(self) -> tuple[object, ...]:
         """Return the part of what decides which events are in time that changes."""
-        clocks = {at: (clock.clock_ms, clock.idle_since_ms) for at, clock in self.mark.source_partitions.items()}
-        return self.mark.clock_ms, self.mark.idle_since_ms, self.mark.open_from_ms, clocks, self.is_oldest
+        mark = self.mark
+        clocks = {at: _shown(clock) for at, clock in mark.source_partitions.items()}
+        return _shown(mark), mark.open_from_ms, clocks, self.is_oldest
 
     def take(self, start: int, row: JournalRow, memory: WindowMemory) -> None:
         """Take a stored journal row of a window into what is held."""
@@ -328,8 +330,31 @@ class ViewState:
         return self.view.until_ms is not None and self.mark.open_from_ms >= self.view.until_ms
 
 
-def pass_time(view: CountedView, clock: ViewMark | SourcePartitionClock, now_ms: int, before_ms: int) -> None:
-    """Set a clock by a tick, `before_ms` being the one before it."""
+def _shown(clock: ViewMark | SourcePartitionClock) -> tuple[int, int | None, CatchUp | None]:
+    """Return all that decides what a clock shows after the ticks and watermarks to come."""
+    return clock.clock_ms, clock.idle_since_ms, clock.catch_up
+
+
+def pass_time(view: CountedView, clock: ViewMark | SourcePartitionClock, now_ms: int, before_ms: int) -> bool:
+    """Set a clock by a tick, unless it stands still after a silence.
+
+    Args:
+        view: the view.
+        clock: its time in a partition of the source; changed in place.
+        now_ms: the time of the tick.
+        before_ms: the time of the tick before it.
+
+    Returns:
+        True if the clock moves though the partition has not caught up: its catch-up reached its limit.
+    """
+    step = step_clock(view.catch_up_rule, clock.catch_up, before_ms, now_ms)
+    clock.catch_up = step.catch_up
+    if step.catch_up is None:
+        _show_tick(view, clock, now_ms, step.before_ms)
+    return step.is_cut_short
+
+
+def _show_tick(view: CountedView, clock: ViewMark | SourcePartitionClock, now_ms: int, before_ms: int) -> None:
     if view.clock == "wall":
         clock.clock_ms = max(clock.clock_ms, now_ms)
     elif clock.idle_since_ms is None or now_ms - before_ms > _NOBODY_THERE_MS:

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from stream_dp.windows.effects import Message
 from stream_dp.windows.encoding import bucket_of
-from stream_dp.windows.gaps import is_lost
+from stream_dp.windows.gaps import is_interrupted, is_lost
 from stream_dp.windows.handover import lost_partials
 from stream_dp.windows.journals import Journals
 from stream_dp.windows.merging import Partial, parts_of
@@ -41,6 +41,7 @@ class PartialCounts:
         if is_lost(mark, start):
             yield from map(self._outlet, lost_partials(view, start, self._partition, mark))
             return
+        interrupted = is_interrupted(mark, start)
         window = state.windows.get(start, OpenWindow())
         users = window.by_degree(self._journals.rows_of(view.name, start)) if view.groups_users else {}
         mark.counted += sum(degree * number for degree, number in users.items())
@@ -48,7 +49,8 @@ class PartialCounts:
             mark.counted += 0 if view.groups_users else sum(table.values())
             parts = parts_of(table)
             for part, counts in enumerate(parts):
-                partial = Partial(view.name, start, bucket, self._partition, mark.closed_ms, part, len(parts), counts)
+                place = view.name, start, bucket, self._partition
+                partial = Partial(*place, mark.closed_ms, part, len(parts), counts, interrupted)
                 yield self._outlet(partial)
 
     def _tables(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stream_dp.errors import ParameterError
+from stream_dp.windows.catch_up import CatchUpRule
 from stream_dp.windows.plausible_times import PlausibleTimes
 from stream_dp.windows.shapes.shape import Interval, Shape
 
@@ -110,6 +111,8 @@ class CountedView:
     """By the number of a user's items in a window, from 1 on, what the user adds to each of them; empty: 1."""
     degrees: Sequence[str] = ()
     """The one key that a user with 1, 2, ... items in a window adds 1 to, in place of the items; empty: none."""
+    catch_up_ms: int = 0
+    """Time that the clock stands still after a silence (`windows.catch_up`); 0: not at all."""
 
     def __post_init__(self) -> None:
         """Refuse to group the items of users by window where they are bounded over several.
@@ -174,7 +177,12 @@ class CountedView:
     @property
     def _admits(self) -> tuple[object, ...]:
         times = self.grace_ms, self.max_ahead_ms, self.idle_ms, self.first_ms, self.until_ms, self.origin_ms
-        return self.clock, *times
+        return self.clock, self.catch_up_rule, *times
+
+    @property
+    def catch_up_rule(self) -> CatchUpRule:
+        """Rule for the clock after a silence."""
+        return CatchUpRule(self.grace_ms, self.catch_up_ms)
 
     def unit(self, start_ms: int, tiling: Shape) -> Interval:
         """Return what a user enters with a contribution to a window: that window, or what is bounded together with it.

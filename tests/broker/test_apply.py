@@ -24,7 +24,7 @@ from tests.support.published import Said
 pytestmark = pytest.mark.broker
 
 DAY = 86_400_000
-WALL = ("clock: event", "clock: wall")
+WALL = ("clock: event", "clock: wall, catch_up: 0s")
 
 
 async def test_settings_are_applied_tuned_told_and_taken_back_on_a_cluster(

@@ -84,7 +84,7 @@ async def test_open_transaction_holds_windows(
     monkeypatch.setattr(assembly, "TRANSACTIONS_SECONDS", 0.2)
     monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.5)
     caplog.set_level(logging.WARNING, "stream_dp.worker")
-    wall = ("clock: event", "clock: wall")
+    wall = ("clock: event", "clock: wall, catch_up: 0s")
     async with (
         application(visits(*WITNESSED, wall), tmp_path, broker=kafka) as app,
         producing(app, kafka) as producer,

@@ -21,7 +21,9 @@ Launch = Callable[..., Awaitable[Application]]
 @pytest.mark.parametrize("broker", ["memory"], indirect=True)
 @pytest.mark.parametrize("clock", ["wall", pytest.param("event", marks=pytest.mark.slow)])
 async def test_no_window_closes_once_a_partition_was_added(launch: Launch, clock: str) -> None:
-    app = await launch(("clock: event, max_ahead: 1h, idle: 1d", f"clock: {clock}, max_ahead: 1h, idle: 1d"))
+    app = await launch(
+        ("clock: event, max_ahead: 1h, idle: 1d", f"clock: {clock}, max_ahead: 1h, idle: 1d, catch_up: 0s")
+    )
     view = only_view(app)
     start = start_of(view)
     now = ManualClock(start + MINUTE // 2)

@@ -118,7 +118,7 @@ async def test_what_retention_deletes_in_front_of_a_worker_that_runs_is_refused_
 
 
 async def test_by_a_wall_clock_the_ticks_around_a_gap_say_what_is_lost(launch: Launch) -> None:
-    app = await launch(AHEAD, ("clock: event", "clock: wall"), (", idle: 1d", ""))
+    app = await launch(AHEAD, ("clock: event", "clock: wall, catch_up: 0s"), (", idle: 1d", ""))
     view = only_view(app)
     start = start_of(view)
     clock = ManualClock(start)

@@ -12,7 +12,7 @@ from tests.support.changing import Changing, Make
 
 SLOW_ON_KAFKA = True
 ONE_ITEM = ("items_per_user: 2", "items_per_user: 1")
-WALL = ("clock: event", "clock: wall")
+WALL = ("clock: event", "clock: wall, catch_up: 0s")
 UNLOCK = ("public: overview", "public: {level: overview, unlock: [{level: standard, after: 10m}]}")
 SPEND = (
     "    retention: 1d\n",
@@ -23,7 +23,7 @@ RICH = ('epsilon: "100", delta: "1/100"', 'epsilon: "10000", delta: "9/10"')
 MORE = (
     "views:\n",
     "views:\n  NAME-more: {kind: histogram, source: visits, item: page, items_per_user: 1, "
-    "window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s}, "
+    "window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, catch_up: 0s}, "
     'delta: "1e-5", ledger: visitors, ladder: standard, retention: 1d, unlock: {public: []}}\n',
 )
 LATER = 45

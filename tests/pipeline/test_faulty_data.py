@@ -138,7 +138,7 @@ async def test_a_worker_that_begins_all_the_same_warns_of_a_fault_alone(
 
 # -- what is no fault, or cannot be told ------------------------------------------------------------------------
 
-WALL = ("clock: event", "clock: wall")
+WALL = ("clock: event", "clock: wall, catch_up: 0s")
 NO_START = ("start: 2024-01-01T00:00:00Z, ", "")
 DAYS = 86_400_000
 

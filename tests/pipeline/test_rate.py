@@ -21,7 +21,7 @@ SHORT = (
     ("buckets: 4", "buckets: 1"),
     (
         "window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}",
-        "window: {size: 1s, start: 2024-01-01T00:00:00Z, grace: 0s, clock: wall}",
+        "window: {size: 1s, start: 2024-01-01T00:00:00Z, grace: 0s, clock: wall, catch_up: 0s}",
     ),
 )
 

@@ -31,7 +31,7 @@ from tests.support.views import assert_released_first, only_view, start_of
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
 REKEYED = ("user: user, time", "key: user, time")
-WALL = ("clock: event", "clock: wall")
+WALL = ("clock: event", "clock: wall, catch_up: 0s")
 ENOUGH = ("items_per_user: 2", "items_per_user: 5")
 """As many pages as there are: then it is no matter in which order the events of a user come."""
 

@@ -31,7 +31,7 @@ from tests.support.given import there
 from tests.support.views import released
 from tests.support.visits import RICH
 
-WALL = ("clock: event", "clock: wall")
+WALL = ("clock: event", "clock: wall, catch_up: 0s")
 ONE_ITEM = ("items_per_user: 2", "items_per_user: 1")
 SHARPER = ('overview, epsilon: "1"', 'overview, epsilon: "3/2"')
 LONGER = ("size: 1m", "size: 2m")
@@ -483,7 +483,7 @@ async def test_settings_whose_topics_cannot_be_created_are_taken_back(changing: 
 SECOND = (
     "views:\n",
     "views:\n  NAME-more: {kind: histogram, source: visits, item: page, items_per_user: 1, "
-    "window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s}, "
+    "window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, catch_up: 0s}, "
     'delta: "1e-4", ledger: visitors, ladder: standard, retention: 1d}\n',
 )
 

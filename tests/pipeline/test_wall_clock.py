@@ -19,7 +19,7 @@ from tests.support.views import only_view, oracle_bytes, start_of
 
 Launch = Callable[..., Awaitable[Application]]
 MINUTE = 60_000
-WALL = ("clock: event", "clock: wall")
+WALL = ("clock: event", "clock: wall, catch_up: 0s")
 
 
 async def test_windows_close_as_the_clock_passes_their_grace_and_equal_the_oracle(launch: Launch) -> None:
@@ -50,6 +50,35 @@ async def test_windows_close_as_the_clock_passes_their_grace_and_equal_the_oracl
     windows = count_script(view, start, [*first, *second]).between(view, start, start + 4 * MINUTE)
     assert await app.published(view.name) == oracle_bytes(app, view, windows)
     assert worker.counters.total("events_refused", reason="late") == 1
+
+
+async def test_events_that_an_outage_held_back_are_in_time(launch: Launch) -> None:
+    """For two minutes there is no tick; the producer delivers after the first one."""
+    app = await launch(("clock: event", "clock: wall"))
+    view = only_view(app)
+    start = start_of(view)
+    clock = ManualClock(start)
+    worker = await app.start(clock_ms=clock)
+
+    async def pass_to(now_ms: int) -> None:
+        async def ticked() -> bool:
+            return worker.timers.ticked_ms == now_ms
+
+        clock.now_ms = now_ms
+        await app.eventually(ticked)
+
+    await pass_to(start + 1)
+    await pass_to(start + 2 * MINUTE)
+    script = [Event(f"u{number}", f"/{number % 3}", start + 200 * number) for number in range(400)]
+    await app.publish(script)
+    for seconds in range(5, 35, 5):
+        assert worker.counters.total("windows_closed") == 0
+        await pass_to(start + 2 * MINUTE + seconds * 1000)
+
+    await app.wait_for_releases(view.name, 2)
+    windows = count_script(view, start, script).between(view, start, start + 2 * MINUTE)
+    assert await app.published(view.name) == oracle_bytes(app, view, windows)
+    assert worker.counters.total("events_refused") == 0
 
 
 async def test_a_clock_that_is_set_back_opens_no_closed_window_again(launch: Launch) -> None:
@@ -145,7 +174,7 @@ async def test_the_markers_of_transactions_at_the_end_of_a_source_hold_no_tick_u
 async def test_an_event_clock_without_watermarks_goes_on_with_the_wall_clock_after_its_idle_time(
     launch: Launch,
 ) -> None:
-    app = await launch(("idle: 1d", "idle: 1m"))
+    app = await launch(("idle: 1d", "idle: 1m, catch_up: 0s"))
     view = only_view(app)
     start = start_of(view)
     clock = ManualClock(start + 24 * 60 * MINUTE)

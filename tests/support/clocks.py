@@ -31,12 +31,16 @@ class WrongClock:
         return wall_clock_ms() + self.off_ms
 
 
-def by_the_wall() -> tuple[tuple[str, str], ...]:
-    """Changes of the `visits` application: windows of two seconds by the wall clock, the first one just begun."""
+def by_the_wall(catch_up: str = "0s") -> tuple[tuple[str, str], ...]:
+    """Changes of the `visits` application: windows of two seconds by the wall clock, the first one just begun.
+
+    Args:
+        catch_up: `window.catch_up`. By default a busy machine, which makes ticks late, holds no window up.
+    """
     start = wall_clock_ms() // SIZE * SIZE
     window = "window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}"
     return (
-        (window, f"window: {{size: 2s, start: {format_time(start)}, grace: 500ms, clock: wall}}"),
+        (window, f"window: {{size: 2s, start: {format_time(start)}, grace: 500ms, catch_up: {catch_up}}}"),
         ('epsilon: "100", delta: "1/100"', 'epsilon: "100000", delta: "1/2"'),
     )
 

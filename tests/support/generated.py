@@ -55,7 +55,7 @@ NAMES = ("pages", "v", "a-b", "0", "x" * 63, "counts", "releases", "control")
 WINDOWS: Sequence[dict[str, Data]] = (
     {"size": "1m"},
     {"size": "1s", "grace": "0s"},
-    {"size": "1h", "grace": "1m", "clock": "event", "max_ahead": "1h", "idle": "10s"},
+    {"size": "1h", "grace": "1m", "clock": "event", "max_ahead": "1h", "idle": "10s", "catch_up": "0s"},
     {"size": "1d", "zone": "Europe/Berlin"},
     {"size": "1mo"},
     {"size": "1mo", "zone": "Pacific/Apia", "clock": "event"},

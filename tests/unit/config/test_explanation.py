@@ -206,6 +206,25 @@ def test_what_weakens_a_promise_is_warned_of(planned: Planner, change: tuple[str
     assert warning in describe(planned(change)).warnings
 
 
+def test_short_wait_for_producers_is_warned_of(planned: Planner) -> None:
+    """Not of watermarks, whose writer knows what is delivered, and not where there is no broker."""
+
+    def short(*changes: tuple[str, str]) -> list[str]:
+        return [words for words in describe(planned(*changes)).warnings if "delivery.timeout.ms" in words]
+
+    def by_the_wall(grace: str) -> tuple[str, str]:
+        return ", clock: event}\n    ledger: aircraft\n    ladder: standard\n    aud", (
+            f", grace: {grace}}}\n    ledger: aircraft\n    ladder: standard\n    aud"
+        )
+
+    (found,) = short(by_the_wall("89s"))
+    assert found.startswith("view busiest: window.grace and window.catch_up are 1m59s together. ")
+    assert short(("grace: 1h", "grace: 0s")) == []
+    assert short(by_the_wall("90s")) == []
+    assert len(short(by_the_wall("119s, catch_up: 0s"))) == 1
+    assert short(by_the_wall("89s"), ("kafka://127.0.0.1:9092", "memory://")) == []
+
+
 def test_a_bound_that_bounds_nothing_and_a_list_of_other_keys_are_warned_of() -> None:
     bound = ("    kind: histogram\n", "    kind: histogram\n    windows_per_user: {}\n")
     for most, warned in ((3, False), (4, True)):

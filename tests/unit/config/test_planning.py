@@ -200,6 +200,7 @@ def test_defaults_are_those_of_the_documentation(planned: Planner) -> None:
         max_ahead_ms=7 * 86_400_000,
         idle_ms=60_000,
         retention_ms=30 * 86_400_000,
+        catch_up_ms=30_000,
     )
     short = planned(("size: 7d", "size: 1h"), (", clock: event", "")).views["busiest"].window
     assert (short.max_ahead_ms, short.clock) == (86_400_000, "wall")
@@ -297,7 +298,7 @@ def test_fingerprint_changes_with_what_a_kind_publishes(planned: Planner, change
         ("  internal: detailed\n", "  internal: detailed\n  staff: detailed\n"),
         ("grace: 1h", "grace: 2h"),
         ("clock: event", "clock: wall"),
-        ("grace: 1h", "grace: 1h, idle: 5m, max_ahead: 3d"),
+        ("grace: 1h", "grace: 1h, catch_up: 1m, idle: 5m, max_ahead: 3d"),
         ("ladder: standard", "ladder: standard\n    retention: 90d"),
         ('epsilon: "100"', 'epsilon: "200"'),
         ("period: 371d", "period: 378d"),

@@ -78,7 +78,8 @@ views:
     windows_per_user: 20
     pacing: even
     when_short: coarser
-    window: {size: 7d, step: 7d, start: 2013-01-01T00:00:00Z, grace: 1h, clock: event, max_ahead: 1d, idle: 1m}
+    window:
+      {size: 7d, step: 7d, start: 2013-01-01T00:00:00Z, grace: 1h, catch_up: 1m, clock: event, max_ahead: 1d, idle: 1m}
     delta: "1e-6"
     ledger: aircraft
     ladder: standard

@@ -424,3 +424,14 @@ def test_the_tops_of_the_buckets_hold_the_candidates_of_the_whole_window(
 def test_ties_are_kept_by_item() -> None:
     assert largest({"c": 2, "b": 1, "a": 1, "d": 2}, 3) == {"c": 2, "d": 2, "a": 1}
     assert largest({"c": 2}, 3) == {"c": 2}
+
+
+@given(st.lists(st.booleans(), min_size=PARTITIONS, max_size=PARTITIONS), st.permutations(range(PARTITIONS)))
+def test_bucket_is_interrupted_if_it_was_in_one_partition(interrupted: list[bool], order: list[int]) -> None:
+    machine, one = Machine(), merger(view("all", buckets=1))
+    machine.carry_out(one.load(machine))
+    for partition in order:
+        partial = Partial("all", 0, 0, partition, 5, 0, 1, {"a": 1}, interrupted[partition])
+        machine.carry_out(one.partials([encode(partial)], machine))
+    (bucket,) = [decode(MergedBucket, message.value or b"") for message in machine.sent if message.topic == SUMS]
+    assert bucket.interrupted == any(interrupted)

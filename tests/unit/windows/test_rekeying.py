@@ -67,17 +67,22 @@ def rekeyer(at: int) -> Rekeyer:
 
 
 def users_counter(
-    at: int, life: int = 1, spill_stores: Callable[[], SpillStore] | None = None, memory: int = 1 << 30
+    at: int,
+    life: int = 1,
+    spill_stores: Callable[[], SpillStore] | None = None,
+    memory: int = 1 << 30,
+    views: Sequence[CountedView] = VIEWS,
+    source_partitions: int = PARTITIONS,
 ) -> RekeyedCounter:
     return RekeyedCounter(
         CountedPartition("visits", at),
-        VIEWS,
+        views,
         lambda names: EventDecoder(replace(FORM, items=("page",) * len(names))),
         outlet=lambda partial: Message(PARTIALS, partial.key, encode(partial)),
         dead_letters=letter,
-        configured=[one.name for one in VIEWS],
+        configured=[one.name for one in views],
         memory=WindowMemory(memory, spill_stores or Cabinet()),
-        source_partitions=PARTITIONS,
+        source_partitions=source_partitions,
         life=life,
     )
 
