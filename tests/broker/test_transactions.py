@@ -120,7 +120,8 @@ async def test_open_transaction_holds_windows(
 
         await app.eventually(ended)
         assert shown(found["public"]) == {start: {C: 60, **({A: 20} if commits else {})}}
-        said = [words for words in caplog.messages if "transaction" in words]
+        own = [record.getMessage() for record in caplog.records if record.name.startswith("stream_dp.")]
+        said = [words for words in own if "transaction" in words]
         assert [words.startswith("a transaction has been open for more than") for words in said] == [True, False]
         assert all(f"topic {topic}, partition 0" in words and f"offset {offset}" in words for words in said)
 

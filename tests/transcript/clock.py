@@ -14,7 +14,6 @@ from tests.transcript.transcript import DeclaredLoss, Gap, LossAccepted, Partiti
 
 SECOND_MS = 1000
 SHORTEST_SILENCE_MS = 5 * SECOND_MS
-CATCH_UP_MS = 30 * SECOND_MS
 LONGEST_CATCH_UP = 10
 """In multiples of the catch-up time, from the end of the first silence."""
 
@@ -95,12 +94,12 @@ class Reading:
 class CatchUp:
     """The clock that stands still after a silence (section 9)."""
 
-    def __init__(self, grace_ms: int) -> None:
+    def __init__(self, grace_ms: int, catch_up_ms: int) -> None:
         """Start without a silence."""
         self._grace_ms = grace_ms
+        self._catch_up_ms = catch_up_ms
         self._previous_ms: int | None = None
         self._first_end_ms = 0
-        self._length_ms = 0
         self._until_ms = 0
         self.is_standing = False
 
@@ -108,18 +107,19 @@ class CatchUp:
         """Read the next tick about the source; return True if the limit ends the catch-up here."""
         silence_ms = 0 if self._previous_ms is None else tick_ms - self._previous_ms
         self._previous_ms = tick_ms
-        if silence_ms > SHORTEST_SILENCE_MS and 2 * silence_ms > self._grace_ms:
+        if silence_ms > SHORTEST_SILENCE_MS and 2 * silence_ms > self._grace_ms and self._catch_up_ms:
             if not self.is_standing:
                 self._first_end_ms = tick_ms
+                self._until_ms = tick_ms
             self.is_standing = True
-            self._length_ms = min(CATCH_UP_MS, silence_ms)
-            self._until_ms = tick_ms + self._length_ms
+            # A short silence must not end the catch-up that a long one began.
+            self._until_ms = max(self._until_ms, tick_ms + min(self._catch_up_ms, silence_ms))
         if not self.is_standing:
             return False
         if tick_ms >= self._until_ms:
             self.is_standing = False
             return False
-        if tick_ms >= self._first_end_ms + LONGEST_CATCH_UP * self._length_ms:
+        if tick_ms >= self._first_end_ms + LONGEST_CATCH_UP * self._catch_up_ms:
             self.is_standing = False
             return True
         return False
@@ -155,7 +155,7 @@ class EventTime:
 
 def readings(partition: Partition, source: str, window: WindowPlan) -> tuple[Reading, ...]:
     """Return what the clock that closes windows shows at each tick about a source."""
-    catch_up = CatchUp(window.grace_ms)
+    catch_up = CatchUp(window.grace_ms, window.catch_up_ms)
     event_time = EventTime(window.idle_ms)
     unread: list[Watermark] = []
     closes_ms: int | None = None

@@ -50,7 +50,7 @@ Clocks:
    loss takes effect at any tick.
 2. A watermark counts as heard at the first tick about its source after it. A partition without any watermark is
    idle from its first tick on, and then shows the time of the tick less `idle`.
-3. After the limit of ten times `catch_up`, `catch_up` is the length that the latest silence gave.
+3. A further silence never makes a catch-up end earlier. The limit of ten times `catch_up` goes by the setting.
 4. A silence goes by ticks about the source, also between ticks with unequal distances in other partitions.
 5. Two views are in one group if source, clock, grace, idle and `max_ahead` are equal.
 6. "Complete from the first window that starts after the tick": strictly after, because ticks are cut to seconds.
@@ -108,9 +108,8 @@ Questions to the document, and the decision taken
   says (19).
 * Section 2 says that a source without a leader passes over a tick, and that control records take effect at "the
   first rising tick". Decision: (1).
-* Section 9 says "at most ten times `catch_up`", which has a different length after each silence. Decision: (3). A
-  long outage in a catch-up is then cut short at once: after a silence of 6 s, one of 400 s gives no second
-  catch-up.
+* Section 9 says that a further silence begins the catch-up anew, which could end it earlier, and "at most ten times
+  `catch_up`", which has a different length after each silence. Decision: (3).
 * Section 3 fixes what a grant of `retained` windows covers by the tick at which it is carried out, but not what it
   covers of a window of running totals that has begun. Decision: the whole window, by the tick of its first pane
   (10).

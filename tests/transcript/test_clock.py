@@ -61,8 +61,18 @@ def test_further_silence_begins_anew() -> None:
 
 def test_flapping_cannot_stall_for_ever() -> None:
     """Silences of 6 s from 6 on: the limit is 60 s after the end of the first, so at 66."""
-    found = shown(range(0, 120, 6), window())
+    found = shown(range(0, 120, 6), window(catch_up="6s"))
     assert [second for second, clock in found.items() if clock == second][:2] == [0, 66]
+
+
+def test_short_silence_does_not_end_what_a_long_one_began() -> None:
+    """A silence of 40 s, then one of 6 s: the catch-up of 30 s goes on."""
+    found = shown([0, 40, 46, *range(47, 75)], window())
+    assert [second for second, clock in found.items() if clock == second] == [0, *range(70, 75)]
+
+
+def test_no_silence_matters_without_a_catch_up() -> None:
+    assert shown([0, 100, 101], window(catch_up="0s")) == {0: 0, 100: 100, 101: 101}
 
 
 def test_catch_up_moves_the_slot_and_not_the_place() -> None:
@@ -77,7 +87,8 @@ def test_catch_up_moves_the_slot_and_not_the_place() -> None:
 def test_window_closed_by_the_limit_is_interrupted() -> None:
     """One interrupted source partition marks the window; the next one is closed as usual."""
     ticks = {0: range(90), 1: [*range(0, 67, 6), *range(67, 90)]}
-    records = predict(tape(first_settings(shop(audiences=ONE_READER)), ticks=ticks)).records
+    plan = shop(view={"window": {"catch_up": "6s"}}, audiences=ONE_READER)
+    records = predict(tape(first_settings(plan), ticks=ticks)).records
     assert release_of(records, 0).slot_ms == 68_000
     assert [release_of(records, start).is_interrupted for start in (0, 50, 60)] == [True, True, False]
 
