@@ -39,7 +39,7 @@ class Edition:
     def definition(self) -> tuple[object, ...]:
         """What may not change without counting anew."""
         window = self.plan.window
-        fixed = (window.grace_ms, window.clock, window.max_ahead_ms, window.idle_ms)
+        fixed = (window.grace_ms, window.clock, window.max_ahead_ms, window.idle_ms, window.catch_up_ms)
         return (self.view, self.plan.fingerprint, *fixed)
 
     def limited(self, until_ms: int) -> Edition:

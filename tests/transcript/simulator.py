@@ -52,7 +52,7 @@ Clocks:
    idle from its first tick on, and then shows the time of the tick less `idle`.
 3. A further silence never makes a catch-up end earlier. The limit of ten times `catch_up` goes by the setting.
 4. A silence goes by ticks about the source, also between ticks with unequal distances in other partitions.
-5. Two views are in one group if source, clock, grace, idle and `max_ahead` are equal.
+5. Two views are in one group if source, clock, grace, idle, catch-up and `max_ahead` are equal.
 6. "Complete from the first window that starts after the tick": strictly after, because ticks are cut to seconds.
 7. A definition that another one had replaced counts anew when it comes back, for the windows that it had lost.
 8. A source that the settings no longer name does not become new again.
