@@ -10,10 +10,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.models import LedgerEntry
@@ -164,6 +165,7 @@ class Carrier:
             it was loaded.
         outboxes_changed: set when more waits.
         release_topics: the release topics of the loaded partitions.
+        dead_letter_topics: the dead-letter topics that cannot be written to.
         publishing: held while records are published.
     """
 
@@ -179,6 +181,7 @@ class Carrier:
         self.letters = DeadLetterBox(self.counters.add)
         self.balances = Balances(topics.accounts)
         self.release_topics = ReleaseTopics(topics.release)
+        self.dead_letter_topics = DeadLetterTopics()
         self.publishing = asyncio.Lock()
         self._accounts = topics.accounts
         self.outboxes: dict[tuple[int, Writer], Outboxes] = {}
@@ -244,6 +247,9 @@ class Carrier:
     async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> Sequence[int | None]:
         """Send messages and wait for every acknowledgement, through any outage of the broker.
 
+        Dead letters are left out while their topic does not exist and cannot be created: what they are about is counted
+        all the same.
+
         Args:
             messages: to send, each partition's in order.
             owner: as whom they were worked out; None: they are nobody's in particular.
@@ -258,55 +264,123 @@ class Carrier:
             return ()
         async with self._app.outage.waiting():
             if owner is not None:
-                await owner.publish(messages)
+                while not await _write_or_stop(messages, owner, None, self.dead_letter_topics):
+                    owner.give_up(self.dead_letter_topics.stopped)
                 return ()
             return await self._client.publish(messages)
 
-    async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
+    async def publish(
+        self, messages: Sequence[Message], owner: Writer, slot_ms: int, check_owner: Callable[[], None]
+    ) -> None:
         """Publish records as the owner of the partition that stored them, with the time of their slot.
 
         Records for stopped release topics are left out (`ReleaseTopics`).
 
+        Args:
+            messages: the records.
+            owner: the owner.
+            slot_ms: the slot.
+            check_owner: raises `PartitionLostError` once the partition has another owner. Nobody watches its topics
+                here then, so this would wait forever for one that was deleted.
+
         Raises:
-            PartitionLostError: a successor has published to one of their topics.
+            PartitionLostError: the partition has another owner, or a successor has published to one of the topics.
         """
         async with self.publishing, self._app.outage.waiting():
-            while not await self._publish_or_stop(messages, owner, slot_ms):
+            while not await self._publish_or_stop(messages, owner, slot_ms, check_owner):
                 owner.give_up(self.release_topics.stopped)
         self.balances.take(messages)
 
     async def leave_out(self, topics: Collection[str]) -> None:
         """Store that records are about to be left out of stopped release topics."""
 
-    async def _publish_or_stop(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> bool:
+    async def _publish_or_stop(
+        self, messages: Sequence[Message], owner: Writer, slot_ms: int, check_owner: Callable[[], None]
+    ) -> bool:
         """Publish records; return False if one of their topics may have stopped before they were acknowledged."""
         stopped = self.release_topics.stopped
         await self.leave_out({message.topic for message in messages} & stopped)
         going = [message for message in messages if message.topic not in stopped]
-        topics = {message.topic for message in going}
-        if topics & self.release_topics.stopped:  # while the others were left out
-            return False
-        if not going:
-            return True
-        writing = asyncio.ensure_future(owner.publish(going, slot_ms))
-        try:
-            while not writing.done() and not topics & self.release_topics.stopped:
-                await self._wait_or_stop(writing)
-            if writing.done():
-                writing.result()
-            return writing.done()
-        finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+        if not self.release_topics.stopped.isdisjoint(message.topic for message in going):
+            return False  # while the others were left out
+        return await _write_or_stop(going, owner, slot_ms, self.release_topics, check_owner)
 
-    async def _wait_or_stop(self, writing: asyncio.Future[None]) -> None:
-        """Wait until records are written, or another topic is stopped."""
-        stop = asyncio.ensure_future(self.release_topics.until_stopped())
-        try:
-            await asyncio.wait((writing, stop), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop.cancel()
-            await asyncio.gather(stop, return_exceptions=True)
+
+OWNER_CHECK_S = 0.5
+"""Interval between two looks at whether a partition still has its owner, while records wait to be acknowledged."""
+
+
+class StoppedTopics(Protocol):
+    """Topics that no record is written to, because they do not exist."""
+
+    @property
+    def stopped(self) -> Collection[str]:
+        """The topics."""
+
+    def until_stopped(self) -> Awaitable[Any]:
+        """Return what waits until another topic is stopped than those that are stopped at this call."""
+
+
+class DeadLetterTopics:
+    """The dead-letter topics that do not exist and that this account may not create (`StoppedTopics`)."""
+
+    def __init__(self) -> None:
+        """Set up; every topic exists."""
+        self.stopped: set[str] = set()
+        self._changed = asyncio.Event()
+
+    def stop(self, topic: str) -> None:
+        """Leave out dead letters for a topic."""
+        self.stopped.add(topic)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def resume(self, topic: str) -> None:
+        """Write dead letters to a topic again."""
+        self.stopped.discard(topic)
+
+    def until_stopped(self) -> Awaitable[Any]:
+        """Return what waits until another topic is stopped."""
+        return self._changed.wait()
+
+
+async def _write_or_stop(
+    messages: Sequence[Message],
+    owner: Writer,
+    timestamp_ms: int | None,
+    missing: StoppedTopics,
+    check_owner: Callable[[], None] = lambda: None,
+) -> bool:
+    """Publish the records whose topics exist; return False if one of these may have stopped before the acknowledgement.
+
+    The caller then gives up what waits for the stopped topics, and tries again.
+    """
+    going = [message for message in messages if message.topic not in missing.stopped]
+    if not going:
+        return True
+    topics = {message.topic for message in going}
+    writing = asyncio.ensure_future(owner.publish(going, timestamp_ms))
+    try:
+        while not writing.done() and topics.isdisjoint(missing.stopped):
+            await _wait_or_stop(writing, missing)
+            if not writing.done():
+                check_owner()
+        if writing.done():
+            writing.result()
+        return writing.done()
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _wait_or_stop(writing: asyncio.Future[None], missing: StoppedTopics) -> None:
+    """Wait until records are written, another topic is stopped, or it is time to look at the owner."""
+    stop = asyncio.ensure_future(missing.until_stopped())
+    try:
+        await asyncio.wait((writing, stop), timeout=OWNER_CHECK_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+        await asyncio.gather(stop, return_exceptions=True)
 
 
 BEHIND_MS = 10_000
@@ -417,7 +491,7 @@ class Publisher:
             del host.outboxes[key]
         table = host.tables[RELEASES]
         return [
-            (key, outboxes.publish(slot_ms, table.rows(key[0]), host.absent))
+            (key, outboxes.publish(slot_ms, table.rows(key[0])))
             for key, outboxes in host.outboxes.items()
             if outboxes.next_ms is not None and outboxes.next_ms <= slot_ms
         ]
@@ -431,7 +505,8 @@ class Publisher:
             match effect:
                 case Publish(messages):
                     try:
-                        await host.publish(messages, owner, slot_ms)
+                        check_owner = partial(host.tables[RELEASES].check_owner, partition, owner)
+                        await host.publish(messages, owner, slot_ms, check_owner)
                     except PartitionLostError:  # it may have been this worker that claimed the partition anew
                         if host.keeps(partition, owner):
                             raise

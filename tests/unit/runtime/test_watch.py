@@ -12,6 +12,7 @@ from faust.types import TP
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StateError
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.runtime.factory import Settled
+from stream_dp.runtime.faust.delivery import DeadLetterTopics
 from stream_dp.runtime.faust.membership import admit, expected, instance_id, protocol, unowned
 from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.kafka.client import Group, TopicState
@@ -45,10 +46,13 @@ class Cluster:
     outage: Any = None
     made_with: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of topics, as far as they matter."""
+    creates: bool = True
+    """Whether this account may create them."""
     obeys: bool = True
     """Whether this account may change them."""
     deleted_before: dict[str, int] = field(default_factory=dict)
     releases: ReleaseTopics = field(default_factory=lambda: ReleaseTopics(TOPICS.release))
+    letters: DeadLetterTopics = field(default_factory=DeadLetterTopics)
     ticks: str = TOPICS.ticks
     begun_again: list[str] = field(default_factory=list)
     cluster: Any = "how it is reached"
@@ -84,6 +88,8 @@ class Cluster:
         return self
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
+        if not self.creates:
+            raise AccessError("does not let this account create it")
         for topic in topics:
             self.present.setdefault(topic.name, TopicState(f"another {topic.name}", topic.partitions))
 
@@ -96,7 +102,7 @@ class Cluster:
     def watch(self) -> Watch:
         app: Any = self
         client: Any = self
-        return Watch(app, SHOP, SETTLED, client, self.releases, lambda: self.now)
+        return Watch(app, SHOP, SETTLED, client, self.releases, self.letters, lambda: self.now)
 
 
 def shared(*without: TP, by: str = "") -> Group:
@@ -148,6 +154,31 @@ async def test_topic_without_state_is_created_again(cluster: Cluster, topic: str
         await watch.look()
     assert cluster.present[topic].id == f"another {topic}"
     assert cluster.begun_again == ([topic] if topic == TOPICS.ticks else [])
+
+
+@pytest.mark.parametrize("topic", sorted(STATELESS))
+async def test_topic_without_state_that_cannot_be_created_is_named_until_it_exists(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    watch, was = cluster.watch(), cluster.present[topic]
+    cluster.creates = False
+    del cluster.present[topic]
+    for _ in range(4):
+        await watch.look()
+    assert [*watch.uncreated] == [topic]
+    assert caplog.messages == [*watch.uncreated.values()]
+    assert ({topic} == cluster.letters.stopped) is (topic not in {TOPICS.ticks, TOPICS.status})
+
+    cluster.present[topic] = was
+    await watch.look()
+    assert (watch.uncreated, cluster.letters.stopped) == ({}, set())
+    del cluster.present[topic]
+    for _ in range(3):
+        await watch.look()
+    cluster.creates = True
+    await watch.look()
+    assert (watch.uncreated, cluster.letters.stopped) == ({}, set())
+    assert cluster.present[topic].id == f"another {topic}"
 
 
 @pytest.mark.parametrize("topic", sorted(RELEASED))
