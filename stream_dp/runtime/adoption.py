@@ -58,7 +58,7 @@ class Adoption:
     """The settings that one worker uses, and the change to newer ones.
 
     Attributes:
-        problem: what a missing right prevents, in words; empty if nothing.
+        problem: why settings cannot be judged or used yet, in words; empty if they can.
     """
 
     def __init__(

@@ -168,7 +168,7 @@ async def late(made: Changing) -> Worker:
 
     async def is_late() -> bool:
         assert worker.crash_reason() is None
-        return bool(worker.host.release_topics.missing)
+        return bool(worker.adoption.problem or worker.host.release_topics.missing)
 
     await made.app.eventually(is_late)
     return worker
