@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from stream_dp.records.codec import decode_entry
 from stream_dp.records.models import LedgerEntry
@@ -165,7 +165,6 @@ class Carrier:
             it was loaded.
         outboxes_changed: set when more waits.
         release_topics: the release topics of the loaded partitions.
-        dead_letter_topics: the dead-letter topics that cannot be written to.
         publishing: held while records are published.
     """
 
@@ -181,7 +180,6 @@ class Carrier:
         self.letters = DeadLetterBox(self.counters.add)
         self.balances = Balances(topics.accounts)
         self.release_topics = ReleaseTopics(topics.release)
-        self.dead_letter_topics = DeadLetterTopics()
         self.publishing = asyncio.Lock()
         self._accounts = topics.accounts
         self.outboxes: dict[tuple[int, Writer], Outboxes] = {}
@@ -247,9 +245,6 @@ class Carrier:
     async def send(self, messages: Sequence[Message], owner: Writer | None = None) -> Sequence[int | None]:
         """Send messages and wait for every acknowledgement, through any outage of the broker.
 
-        Dead letters are left out while their topic does not exist and cannot be created: what they are about is counted
-        all the same.
-
         Args:
             messages: to send, each partition's in order.
             owner: as whom they were worked out; None: they are nobody's in particular.
@@ -264,8 +259,7 @@ class Carrier:
             return ()
         async with self._app.outage.waiting():
             if owner is not None:
-                while not await _write_or_stop(messages, owner, None, self.dead_letter_topics):
-                    owner.give_up(self.dead_letter_topics.stopped)
+                await owner.publish(messages)
                 return ()
             return await self._client.publish(messages)
 
@@ -310,59 +304,24 @@ OWNER_CHECK_S = 0.5
 """Interval between two looks at whether a partition still has its owner, while records wait to be acknowledged."""
 
 
-class StoppedTopics(Protocol):
-    """Topics that no record is written to, because they do not exist."""
-
-    @property
-    def stopped(self) -> Collection[str]:
-        """The topics."""
-
-    def until_stopped(self) -> Awaitable[Any]:
-        """Return what waits until another topic is stopped than those that are stopped at this call."""
-
-
-class DeadLetterTopics:
-    """The dead-letter topics that do not exist and that this account may not create (`StoppedTopics`)."""
-
-    def __init__(self) -> None:
-        """Set up; every topic exists."""
-        self.stopped: set[str] = set()
-        self._changed = asyncio.Event()
-
-    def stop(self, topic: str) -> None:
-        """Leave out dead letters for a topic."""
-        self.stopped.add(topic)
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    def resume(self, topic: str) -> None:
-        """Write dead letters to a topic again."""
-        self.stopped.discard(topic)
-
-    def until_stopped(self) -> Awaitable[Any]:
-        """Return what waits until another topic is stopped."""
-        return self._changed.wait()
-
-
 async def _write_or_stop(
     messages: Sequence[Message],
     owner: Writer,
-    timestamp_ms: int | None,
-    missing: StoppedTopics,
-    check_owner: Callable[[], None] = lambda: None,
+    slot_ms: int,
+    topics: ReleaseTopics,
+    check_owner: Callable[[], None],
 ) -> bool:
-    """Publish the records whose topics exist; return False if one of these may have stopped before the acknowledgement.
+    """Publish records; return False if one of their topics may have stopped before they were acknowledged.
 
     The caller then gives up what waits for the stopped topics, and tries again.
     """
-    going = [message for message in messages if message.topic not in missing.stopped]
-    if not going:
+    if not messages:
         return True
-    topics = {message.topic for message in going}
-    writing = asyncio.ensure_future(owner.publish(going, timestamp_ms))
+    names = {message.topic for message in messages}
+    writing = asyncio.ensure_future(owner.publish(messages, slot_ms))
     try:
-        while not writing.done() and topics.isdisjoint(missing.stopped):
-            await _wait_or_stop(writing, missing)
+        while not writing.done() and names.isdisjoint(topics.stopped):
+            await _wait_or_stop(writing, topics)
             if not writing.done():
                 check_owner()
         if writing.done():
@@ -373,9 +332,9 @@ async def _write_or_stop(
         await asyncio.gather(writing, return_exceptions=True)
 
 
-async def _wait_or_stop(writing: asyncio.Future[None], missing: StoppedTopics) -> None:
+async def _wait_or_stop(writing: asyncio.Future[None], topics: ReleaseTopics) -> None:
     """Wait until records are written, another topic is stopped, or it is time to look at the owner."""
-    stop = asyncio.ensure_future(missing.until_stopped())
+    stop = asyncio.ensure_future(topics.until_stopped())
     try:
         await asyncio.wait((writing, stop), timeout=OWNER_CHECK_S, return_when=asyncio.FIRST_COMPLETED)
     finally:

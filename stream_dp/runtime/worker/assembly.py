@@ -204,7 +204,7 @@ class Worker:
         )
         self.host.catch_up = self.adoption.catch_up
         self.timers = Timers(self.app, self.host, client, self.adoption, self.clock)
-        self.watch = Watch(self.app, plan, settled, client, self.host.release_topics, self.host.dead_letter_topics)
+        self.watch = Watch(self.app, plan, settled, client, self.host.release_topics)
         self.host.check_whole = self.watch.check_whole
         self._advice = Advice(plan, self.host.counters, self.host.balances)
         self.lists = ListWatch(plan, settled.lists, client, self.clock)

@@ -28,7 +28,6 @@ from stream_dp.runtime.adoption import Adoption
 from stream_dp.runtime.clock import Clock, Difference, Tick, apart
 from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.faust.app import App
-from stream_dp.runtime.faust.delivery import DeadLetterTopics
 from stream_dp.runtime.faust.host import Host
 from stream_dp.runtime.faust.membership import STABLE, expected, hole, places_in_words, unowned
 from stream_dp.runtime.faust.release_topics import ReleaseTopics
@@ -268,7 +267,6 @@ class Watch:
         settled: Settled,
         client: Client,
         releases: ReleaseTopics,
-        letters: DeadLetterTopics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up the watch.
@@ -279,13 +277,11 @@ class Watch:
             settled: the topics that it began with.
             client: says which there are, and how they are shared.
             releases: the release topics of this worker's partitions.
-            letters: the dead-letter topics that cannot be written to.
             clock: seconds.
         """
         self._app = app
         self._client = client
         self._releases = releases
-        self._letters = letters
         self._clock = clock
         self.follow(settled)
         self._sources: set[str] = set(sources_of(plan))
@@ -363,7 +359,7 @@ class Watch:
         if state := [one for one in certain if one.topic not in self._stateless]:
             raise lost_topics(self._plan, state)
         for topic in self.uncreated.keys() - {one.topic for one in lost}:
-            self._note_present(topic)
+            del self.uncreated[topic]
         for one in certain:
             await self._make_again(one)
 
@@ -384,19 +380,17 @@ class Watch:
             "topic %s %s; it holds no state, so it was created again, and the worker continues", topic, lost.what
         )
         self._ids[topic] = present[topic].id
-        self._note_present(topic)
+        self.uncreated.pop(topic, None)
         if topic == self._app.ticks:
             await self._app.consumer.begin_again(topic)
 
     def _note_uncreated(self, lost: Deleted, error: Exception) -> None:
         topics = Topics.of(self._plan)
-        effect = "refused records are counted, but not written there"
+        effect = "refused records are counted, and their dead letters are dropped"
         if lost.topic == topics.ticks:
             effect = "no window closes by the wall clock"
         elif lost.topic == topics.status:
             effect = "`stream-dp status` shows no worker"
-        else:
-            self._letters.stop(lost.topic)
         words = (
             f"topic {lost.topic} {lost.what} and cannot be created again, so {effect}: {error}. Create it, or grant "
             "the rights that `stream-dp acl FILE --worker PRINCIPAL` lists; the worker tries again"
@@ -404,10 +398,6 @@ class Watch:
         if self.uncreated.get(lost.topic) != words:
             log.warning("%s", words)
         self.uncreated[lost.topic] = words
-
-    def _note_present(self, topic: str) -> None:
-        self.uncreated.pop(topic, None)
-        self._letters.resume(topic)
 
     def forget(self) -> None:
         """Look at the topics before anything is read that was recovered: partitions may have changed hands."""

@@ -12,7 +12,6 @@ from faust.types import TP
 from stream_dp.errors import AccessError, BrokerError, ConfigError, Fault, OutageError, StateError
 from stream_dp.releases.keyring import KeyRing, PrfKey
 from stream_dp.runtime.factory import Settled
-from stream_dp.runtime.faust.delivery import DeadLetterTopics
 from stream_dp.runtime.faust.membership import admit, expected, instance_id, protocol, unowned
 from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.kafka.client import Group, TopicState
@@ -52,7 +51,6 @@ class Cluster:
     """Whether this account may change them."""
     deleted_before: dict[str, int] = field(default_factory=dict)
     releases: ReleaseTopics = field(default_factory=lambda: ReleaseTopics(TOPICS.release))
-    letters: DeadLetterTopics = field(default_factory=DeadLetterTopics)
     ticks: str = TOPICS.ticks
     begun_again: list[str] = field(default_factory=list)
     cluster: Any = "how it is reached"
@@ -102,7 +100,7 @@ class Cluster:
     def watch(self) -> Watch:
         app: Any = self
         client: Any = self
-        return Watch(app, SHOP, SETTLED, client, self.releases, self.letters, lambda: self.now)
+        return Watch(app, SHOP, SETTLED, client, self.releases, lambda: self.now)
 
 
 def shared(*without: TP, by: str = "") -> Group:
@@ -167,17 +165,16 @@ async def test_topic_without_state_that_cannot_be_created_is_named_until_it_exis
         await watch.look()
     assert [*watch.uncreated] == [topic]
     assert caplog.messages == [*watch.uncreated.values()]
-    assert ({topic} == cluster.letters.stopped) is (topic not in {TOPICS.ticks, TOPICS.status})
 
     cluster.present[topic] = was
     await watch.look()
-    assert (watch.uncreated, cluster.letters.stopped) == ({}, set())
+    assert watch.uncreated == {}
     del cluster.present[topic]
     for _ in range(3):
         await watch.look()
     cluster.creates = True
     await watch.look()
-    assert (watch.uncreated, cluster.letters.stopped) == ({}, set())
+    assert watch.uncreated == {}
     assert cluster.present[topic].id == f"another {topic}"
 
 
