@@ -58,7 +58,7 @@ async def sharpen(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
         for record in chunk.records:
             if (wanted := host.republication(record)) is not None:
-                await host.want_topic(chunk.partition, wanted)
+                await host.republisher.take_order(chunk.partition, wanted)
             elif record.value is not None:
                 take = partial(ReleaseEngine.order, now_ms=host.clock_ms())
                 await host.engage(chunk.partition, take, decode(Order, record.value))
@@ -69,8 +69,9 @@ async def control(stream: Any, host: Host) -> None:
     async for chunk in host.chunks(stream):
         await host.settled()  # a grant may be about what was accepted just before it
         for record in chunk.records:
-            if host.republication(record) is not None:
-                await host.send(host.fan_out(record.key, record.value))
+            if (wanted := host.republication(record)) is not None:
+                if host.republisher.is_known(wanted):
+                    await host.send(host.fan_out(record.key, record.value))
                 continue
             order = host.order(record)
             if order is not None:

@@ -43,7 +43,8 @@ def reset(file: Path, view: str | None, name: str | None) -> None:
     If a reset is interrupted, run it again; until then no worker starts.
 
     With --view, only release topics are deleted: all those of a removed view, or those of the removed audiences of a
-    view in effect. Workers may keep running, and the ledgers keep what was spent. If the workers' account may delete
+    view in effect. Workers may keep running, and the ledgers keep what was spent. If an audience returns, its topic is
+    created again and begins with what is released from then on. If the workers' account may delete
     topics, they delete those of a removed view themselves when the retention of its last window has ended.
 
     Exit codes: 0 done, or nothing to delete; 1 not confirmed, workers run, or the broker refused; 2 wrong usage, or the
@@ -77,7 +78,8 @@ async def _reset(plan: Plan, file: Path, client: Client, *, asked: bool) -> None
 async def _reset_view(plan: Plan, client: Client, *, view: str, name: str | None) -> None:
     if name not in (None, view):
         raise ConfigError(f"--view names view {view!r}, not {name!r}", "--yes")
-    topics = await operations.former_topics(plan, client, read_keys(plan.key_file), view)
+    keys = read_keys(plan.key_file)
+    topics = await operations.former_topics(plan, client, keys, view)
     if not topics:
         click.echo(f"Nothing to delete: every existing release topic of view {view} has an audience.")
         return
@@ -87,7 +89,7 @@ async def _reset_view(plan: Plan, client: Client, *, view: str, name: str | None
     if name is None and click.prompt("Type the name of the view to delete them") != view:
         click.echo("Wrong name. Nothing was deleted.")
         raise click.Abort
-    await client.delete(topics)
+    await operations.delete_former(plan, client, keys, topics)
     click.echo("Deleted.")
 
 

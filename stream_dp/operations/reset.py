@@ -5,6 +5,7 @@ A reset that is cut short leaves claims on topics that are gone, so no worker st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stream_dp.config.plan import Plan
@@ -15,7 +16,7 @@ from stream_dp.records.statement import LedgerStatement, read_statements
 from stream_dp.releases.keyring import KeyRing
 from stream_dp.runtime.faust.membership import EMPTY
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.runtime.kafka.ownership import Owner, claimed, disclaim
+from stream_dp.runtime.kafka.ownership import Owner, claimed, disclaim, give_up
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics
 from stream_dp.runtime.kafka.transactions import claims_group
 
@@ -82,6 +83,18 @@ async def former_topics(plan: Plan, client: Client, keys: KeyRing, view: str) ->
     asked = [topics.release(view, audience) for audience in readers.difference(left)]
     present = await client.describe(asked)
     return sorted(topic for topic in present if topic in lives and present[topic].id == lives[topic].id)
+
+
+async def delete_former(plan: Plan, client: Client, keys: KeyRing, topics: Sequence[str]) -> None:
+    """Delete release topics without an audience (`former_topics`).
+
+    If their audience returns, they are created again, without the records that they had. If this is interrupted, it can
+    be run again, and the next start of a worker completes it.
+
+    Raises:
+        BrokerError: the cluster refused something.
+    """
+    await give_up(Topics.of(plan).owners.name, Owner(plan.id, keys.application), topics, client)
 
 
 async def spendings(plan: Plan, client: Client) -> list[LedgerStatement]:

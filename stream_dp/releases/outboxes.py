@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -90,7 +90,7 @@ class Outboxes:
         """The earliest slot that something waits for, None if nothing waits."""
         return self._waiting[0][0] if self._waiting else None
 
-    def publish(self, slot_ms: int, rows: Rows, absent: Collection[str] = ()) -> Step:
+    def publish(self, slot_ms: int, rows: Rows) -> Step:
         """Publish what was to leave at a slot or before it, in the order of slots, the windows of a view in theirs.
 
         What is added later leaves later, though the step may not have begun.
@@ -98,24 +98,18 @@ class Outboxes:
         Args:
             slot_ms: the slot that has come.
             rows: the partition's table.
-            absent: topics that do not exist. Records that leave together wait if one of them is for such a topic.
         """
         due: dict[tuple[str, int], None] = {}
         while self._waiting and self._waiting[0][0] <= slot_ms:
             _, start_ms, view = heappop(self._waiting)
             due.setdefault((view, start_ms))
-        return self._published_at(slot_ms, list(due), rows, absent)
+        return self._published_at(slot_ms, list(due), rows)
 
-    def _published_at(
-        self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows, absent: Collection[str]
-    ) -> Step:
+    def _published_at(self, slot_ms: int, windows: Sequence[tuple[str, int]], rows: Rows) -> Step:
         announced = {key: row for key, (row, _) in self._announced.items()}
         fresh: dict[bytes, AnnouncedRow] = {}
         for view in [view for view, start in windows if start == ANNOUNCEMENT_MS]:
-            found = {key: row for key, row in unsent(view, rows).items() if announced.get(key) != row}
-            fresh |= {key: row for key, row in found.items() if row.message.topic not in absent}
-            if not found.keys() <= fresh.keys():
-                heappush(self._waiting, (slot_ms, ANNOUNCEMENT_MS, view))
+            fresh |= {key: row for key, row in unsent(view, rows).items() if announced.get(key) != row}
         if fresh:
             yield Publish([row.message for row in fresh.values()], slot_ms)
             self._announced |= {key: (row, slot_ms) for key, row in fresh.items()}
@@ -127,9 +121,6 @@ class Outboxes:
         for view, start in windows:
             departure = self._leaving(view, start, slot_ms, rows)
             if departure is None:
-                continue
-            if absent and any(one.topic in absent for one in waiting_records(view, start, departure, rows)):
-                heappush(self._waiting, (departure.slot_ms, start, view))
                 continue
             for message in waiting_records(view, start, departure, rows):
                 if len(batch) >= PUBLISHED_AT_ONCE or size >= BYTES_AT_ONCE:

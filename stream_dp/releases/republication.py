@@ -24,13 +24,14 @@ class KeptRecord(NamedTuple):
     """Key of the row that stores the record."""
 
 
-def kept_records(topic: str, views: Collection[ViewPlan], rows: Rows) -> list[KeptRecord]:
+def kept_records(topic: str, views: Collection[ViewPlan], rows: Rows, begins_ms: int = 0) -> list[KeptRecord]:
     """Return the kept records of a topic in the order of publication, except those of windows that are expiring.
 
     Args:
         topic: the topic.
         views: the definitions of the topic's view.
         rows: the partition's table.
+        begins_ms: records whose slot is before this time are left out.
     """
     found: list[KeptRecord] = []
     for view in views:
@@ -40,7 +41,7 @@ def kept_records(topic: str, views: Collection[ViewPlan], rows: Rows) -> list[Ke
             prefix = window_key(PUBLISHED, view.name, start)
             for row, value in rows.scan(prefix, after(prefix)):
                 record = decode(PublishedRecord, value)
-                if record.topic == topic:
+                if record.topic == topic and record.slot_ms >= begins_ms:
                     found.append(KeptRecord(record.slot_ms, start, record.key, row))
     return sorted(found)
 

@@ -9,8 +9,9 @@ cannot plan accepted settings ends and does nothing by them: another version of 
 they name was changed.
 
 What a missing right prevents makes records late and nothing else. A worker that may not read or create what accepted
-settings need makes no ticks and loads no parts until it may, or until other settings are in effect. Records for a
-release topic that cannot be created wait in their outboxes. The worker tries again every `RETRY_SECONDS`.
+settings need makes no ticks and loads no parts until it may, or until other settings are in effect. A release topic
+that cannot be created only makes the records of its audience late (`ReleaseTopics`). The worker tries again every
+`RETRY_SECONDS`.
 
 A worker reads the control topic to its end before it sends ticks, before it loads a part, and when it meets something
 that is new to it; and each tick says which settings its maker knew. So a worker that acts on a tick knows all settings
@@ -41,7 +42,6 @@ from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.ownership import Claim, create_owned
 from stream_dp.runtime.kafka.topics import sources_of
-from stream_dp.runtime.settled import absent_topics
 from stream_dp.runtime.verdicts import added_definitions, judge
 from stream_dp.windows.durations import format_time
 
@@ -58,7 +58,7 @@ class Adoption:
     """The settings that one worker uses, and the change to newer ones.
 
     Attributes:
-        problem: what a missing right prevents, in words; empty if nothing.
+        problem: why settings cannot be judged or used yet, in words; empty if they can.
     """
 
     def __init__(
@@ -146,15 +146,16 @@ class Adoption:
         """
         async with self._lock:
             is_news = await self._outage.patiently(lambda: self._log.read(end))
-            if self.problem and not is_news and time.monotonic() - self._tried_at < RETRY_SECONDS:
+            has_failed = self.problem or self._settled.uncreated
+            if has_failed and not is_news and time.monotonic() - self._tried_at < RETRY_SECONDS:
                 return
             problem = await self._judge_waiting()
             accepted = self._log.history.accepted
             if accepted and accepted[-1].number > self.plan.settings:
                 problem = await self._adopt(accepted) or problem
-            elif self._settled.missing:
+            elif self._settled.uncreated:
                 await self._create_topics()
-            self._note(problem or _describe_absent(self._settled))
+            self._note(problem)
 
     async def _judge_waiting(self) -> str:
         """Judge the settings that wait for a verdict; return what prevents it, in words; empty if nothing does."""
@@ -221,7 +222,7 @@ class Adoption:
         except (AccessError, BrokerError) as error:
             return f"{unusable}: {error}"
         former.lists.join(lists)
-        self._settled = replace(former, plan=plan, topics=claim.topics, absent=absent_topics(plan, claim))
+        self._settled = replace(former, plan=plan, topics=claim.topics)
         self._take(self._settled)
         log.info("settings %d are in effect: %s", number, _in_words(former.plan, plan))
         return ""
@@ -238,23 +239,13 @@ class Adoption:
     async def _create_topics(self) -> None:
         """Try again to create the topics that could not be created before."""
         claim = await self._create(self.plan)
-        absent = absent_topics(self.plan, claim)
-        if absent != self._settled.absent:
-            self._settled = replace(self._settled, topics=claim.topics, absent=absent)
-            self._take(self._settled)
+        settled = replace(self._settled, topics=claim.topics)
+        if settled.uncreated != self._settled.uncreated:
+            self._settled = settled
+            self._take(settled)
 
     async def _create(self, plan: Plan) -> Claim:
-        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, allow_absent=True))
-
-
-def _describe_absent(settled: Settled) -> str:
-    """Return what is late because topics are missing, in words; empty if nothing is."""
-    if not settled.missing:
-        return ""
-    return (
-        f"this account cannot create {', '.join(settled.missing)}, so records for these topics, and those that leave "
-        "with them, are late; grant the rights that `stream-dp acl FILE --worker PRINCIPAL` lists"
-    )
+        return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, allow_missing=True))
 
 
 def _in_words(former: Plan, plan: Plan) -> str:

@@ -18,7 +18,7 @@ from stream_dp.releases.publication import Destinations
 from stream_dp.releases.rows import merged_key
 from stream_dp.runtime.clock import Tick
 from stream_dp.runtime.kafka.list_topics import Lists
-from stream_dp.runtime.kafka.ownership import Life
+from stream_dp.runtime.kafka.ownership import Life, Owner
 from stream_dp.runtime.kafka.partitioners import by_crc32, by_murmur2
 from stream_dp.runtime.kafka.topics import MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.runtime.storage import SPILL_FOLDER, DiskSpillStores
@@ -42,20 +42,23 @@ class Settled:
         lists: the public lists in topics, which the worker follows while it runs.
         topics: the topics that the application created, each with its life (`owners.Claim`).
         uncounted: when the loss of exact counts was accepted, in ms, by view; only views that lost some.
-        absent: release topics that do not exist: they could not be created, or their views are never in effect.
     """
 
     plan: Plan
     lists: Lists = field(default_factory=Lists, compare=False)
     topics: Mapping[str, Life] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """The release topics that do not exist although a view in effect needs them."""
-        needed = {spec.name for spec in Topics.of(self.plan).all(self.plan)} if self.absent else set()
-        return tuple(topic for topic in self.absent if topic in needed)
+    def unclaimed(self) -> frozenset[str]:
+        """The release topics that the application does not have: they could not be created, or were given up."""
+        topics = Topics.of(self.plan).releases(self.plan)
+        return topics - {topic for topic, life in self.topics.items() if not life.is_given_up}
+
+    @property
+    def uncreated(self) -> frozenset[str]:
+        """Those of them that have an audience."""
+        return self.unclaimed & Topics.of(self.plan).served(self.plan)
 
 
 class Routes:
@@ -110,7 +113,7 @@ class Factory:
 
     Attributes:
         plan: the plan that holds.
-        absent: release topics that do not exist.
+        owner: the application, as it claims topics.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class Factory:
             spill_stores: makes the stores of large windows; None: they are in the data folder, for this process only.
         """
         self.plan = plan = settled.plan
-        self.absent = settled.absent
+        self.owner = Owner(plan.id, keys.application)
         self._settled = settled
         self._keys = keys
         self._entropy = entropy
@@ -180,9 +183,9 @@ class Factory:
         return self._settled.topics[topic].number
 
     @property
-    def topic_ids(self) -> dict[str, str]:
-        """Ids of the application's topics, by name, as claimed."""
-        return {topic: life.id for topic, life in self._settled.topics.items()}
+    def claims(self) -> Mapping[str, Life]:
+        """The application's topics, by name, as claimed."""
+        return self._settled.topics
 
     @property
     def lives(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from stream_dp.runtime.factory import Settled
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import SettingsLog, post_accepted
 from stream_dp.runtime.kafka.list_topics import read_lists
-from stream_dp.runtime.kafka.ownership import Claim, create_owned
+from stream_dp.runtime.kafka.ownership import create_owned
 from stream_dp.runtime.kafka.topic_checks import look_at_topics, wrong_sources
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.strict_noise import never_in_time
@@ -101,14 +101,14 @@ async def prepare(
         if faults:
             raise ConfigError(faults)
         claim = await create_owned(
-            holding, client, key_id(), accept_loss=accept_loss, now_ms=now, allow_absent=bool(known)
+            holding, client, key_id(), accept_loss=accept_loss, now_ms=now, allow_missing=bool(known)
         )
-        absent = absent_topics(holding, claim)
-        await _check_topics(holding, client, absent)
+        settled = Settled(holding, lists, claim.topics, claim.uncounted)
+        await _check_topics(holding, client, settled.unclaimed)
         if known and history.used < holding.settings and not await settings.use(holding.settings):
             continue  # they were taken back
         if known:
-            return Settled(holding, lists, claim.topics, claim.uncounted, absent)
+            return settled
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
         number = history.next_number
         if await post_accepted(plan, client, msgspec.structs.replace(first, number=number)):
@@ -139,21 +139,14 @@ async def _check_clock(ticks: str, client: Client, clock: Clock) -> None:
         )
 
 
-async def _check_topics(plan: Plan, client: Client, absent: Collection[str]) -> None:
+async def _check_topics(plan: Plan, client: Client, unclaimed: Collection[str]) -> None:
     """Put the topics right as far as that loses nothing.
 
     Raises:
         ConfigError: some are not what they must be; every one is named.
     """
-    found = await look_at_topics(plan, client, absent)
+    found = await look_at_topics(plan, client, unclaimed)
     for words in found.righted:
         log.warning("%s", words)
     if faults := [*found.lost, *found.wrong]:
         raise ConfigError(faults)
-
-
-def absent_topics(plan: Plan, claim: Claim) -> tuple[str, ...]:
-    """Return the release topics of a plan that do not exist."""
-    release = Topics.of(plan).release
-    public = dict.fromkeys(release(view.view, audience) for view in plan.views.values() for audience in view.readers)
-    return tuple(topic for topic in public if topic not in claim.topics)

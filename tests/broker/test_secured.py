@@ -219,7 +219,7 @@ async def test_an_audience_is_added_once_the_workers_have_the_rights_for_its_top
         )
         said = await asyncio.to_thread(call, *operator, "--yes")
         assert (said.code, said.out.splitlines()[-1]) == (0, "The worker uses settings 2.")
-        assert f"this account cannot create {topic}, so records for these topics" in worker.log.read_text()
+        assert f"this account cannot create topic {topic}, so audience board gets" in worker.log.read_text()
         await stream.go_on(1)
         async with asyncio.timeout(WITHIN_SECONDS):
             while await stream.shown() < stream.windows:

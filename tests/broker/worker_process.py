@@ -161,10 +161,12 @@ def hurt_before(what: str, number: int, hurt: Callable[[], None]) -> None:
                 about_to(f"send {kind}")
         return await send(self, messages, owner)
 
-    async def dying_publish(self: Host, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
+    async def dying_publish(
+        self: Host, messages: Sequence[Message], owner: Writer, slot_ms: int, check_owner: Callable[[], None]
+    ) -> None:
         for topic in dict.fromkeys(message.topic for message in messages):
             about_to("send release" if topic.startswith(f"{self.plan.id}.releases.") else "send accounts")
-        await publish(self, messages, owner, slot_ms)
+        await publish(self, messages, owner, slot_ms, check_owner)
 
     DurableTable.commit = dying_commit  # type: ignore[method-assign]
     DurableTable.erase = dying_erase  # type: ignore[method-assign]

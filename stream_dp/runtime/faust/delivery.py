@@ -10,9 +10,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stream_dp.records.codec import decode_entry
@@ -262,51 +263,83 @@ class Carrier:
                 return ()
             return await self._client.publish(messages)
 
-    async def publish(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> None:
+    async def publish(
+        self, messages: Sequence[Message], owner: Writer, slot_ms: int, check_owner: Callable[[], None]
+    ) -> None:
         """Publish records as the owner of the partition that stored them, with the time of their slot.
 
         Records for stopped release topics are left out (`ReleaseTopics`).
 
+        Args:
+            messages: the records.
+            owner: the owner.
+            slot_ms: the slot.
+            check_owner: raises `PartitionLostError` once the partition has another owner. Nobody watches its topics
+                here then, so this would wait forever for one that was deleted.
+
         Raises:
-            PartitionLostError: a successor has published to one of their topics.
+            PartitionLostError: the partition has another owner, or a successor has published to one of the topics.
         """
         async with self.publishing, self._app.outage.waiting():
-            while not await self._publish_or_stop(messages, owner, slot_ms):
+            while not await self._publish_or_stop(messages, owner, slot_ms, check_owner):
                 owner.give_up(self.release_topics.stopped)
         self.balances.take(messages)
 
     async def leave_out(self, topics: Collection[str]) -> None:
         """Store that records are about to be left out of stopped release topics."""
 
-    async def _publish_or_stop(self, messages: Sequence[Message], owner: Writer, slot_ms: int) -> bool:
+    async def _publish_or_stop(
+        self, messages: Sequence[Message], owner: Writer, slot_ms: int, check_owner: Callable[[], None]
+    ) -> bool:
         """Publish records; return False if one of their topics may have stopped before they were acknowledged."""
         stopped = self.release_topics.stopped
         await self.leave_out({message.topic for message in messages} & stopped)
         going = [message for message in messages if message.topic not in stopped]
-        topics = {message.topic for message in going}
-        if topics & self.release_topics.stopped:  # while the others were left out
-            return False
-        if not going:
-            return True
-        writing = asyncio.ensure_future(owner.publish(going, slot_ms))
-        try:
-            while not writing.done() and not topics & self.release_topics.stopped:
-                await self._wait_or_stop(writing)
-            if writing.done():
-                writing.result()
-            return writing.done()
-        finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+        if not self.release_topics.stopped.isdisjoint(message.topic for message in going):
+            return False  # while the others were left out
+        return await _write_or_stop(going, owner, slot_ms, self.release_topics, check_owner)
 
-    async def _wait_or_stop(self, writing: asyncio.Future[None]) -> None:
-        """Wait until records are written, or another topic is stopped."""
-        stop = asyncio.ensure_future(self.release_topics.until_stopped())
-        try:
-            await asyncio.wait((writing, stop), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop.cancel()
-            await asyncio.gather(stop, return_exceptions=True)
+
+OWNER_CHECK_S = 0.5
+"""Interval between two looks at whether a partition still has its owner, while records wait to be acknowledged."""
+
+
+async def _write_or_stop(
+    messages: Sequence[Message],
+    owner: Writer,
+    slot_ms: int,
+    topics: ReleaseTopics,
+    check_owner: Callable[[], None],
+) -> bool:
+    """Publish records; return False if one of their topics may have stopped before they were acknowledged.
+
+    The caller then gives up what waits for the stopped topics, and tries again.
+    """
+    if not messages:
+        return True
+    names = {message.topic for message in messages}
+    writing = asyncio.ensure_future(owner.publish(messages, slot_ms))
+    try:
+        while not writing.done() and names.isdisjoint(topics.stopped):
+            await _wait_or_stop(writing, topics)
+            if not writing.done():
+                check_owner()
+        if writing.done():
+            writing.result()
+        return writing.done()
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _wait_or_stop(writing: asyncio.Future[None], topics: ReleaseTopics) -> None:
+    """Wait until records are written, another topic is stopped, or it is time to look at the owner."""
+    stop = asyncio.ensure_future(topics.until_stopped())
+    try:
+        await asyncio.wait((writing, stop), timeout=OWNER_CHECK_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+        await asyncio.gather(stop, return_exceptions=True)
 
 
 BEHIND_MS = 10_000
@@ -417,7 +450,7 @@ class Publisher:
             del host.outboxes[key]
         table = host.tables[RELEASES]
         return [
-            (key, outboxes.publish(slot_ms, table.rows(key[0]), host.absent))
+            (key, outboxes.publish(slot_ms, table.rows(key[0])))
             for key, outboxes in host.outboxes.items()
             if outboxes.next_ms is not None and outboxes.next_ms <= slot_ms
         ]
@@ -431,7 +464,8 @@ class Publisher:
             match effect:
                 case Publish(messages):
                     try:
-                        await host.publish(messages, owner, slot_ms)
+                        check_owner = partial(host.tables[RELEASES].check_owner, partition, owner)
+                        await host.publish(messages, owner, slot_ms, check_owner)
                     except PartitionLostError:  # it may have been this worker that claimed the partition anew
                         if host.keeps(partition, owner):
                             raise

@@ -11,24 +11,18 @@ import ctypes
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from faust.types import TP
 
+from stream_dp.config.plan import ViewPlan
 from stream_dp.control.grant_records import Order
 from stream_dp.control.republications import Republication, read_republication
 from stream_dp.errors import StateError
 from stream_dp.releases.engine import ReleaseEngine
 from stream_dp.releases.outboxes import Outboxes
-from stream_dp.releases.republication import (
-    WrittenAgain,
-    announced_keys,
-    kept_announcements,
-    kept_records,
-    read_kept,
-)
 from stream_dp.runtime.clock import Clock, Tick, read_tick
 from stream_dp.runtime.factory import Factory
 from stream_dp.runtime.faust.app import App
@@ -36,17 +30,18 @@ from stream_dp.runtime.faust.coalescing import Chunk
 from stream_dp.runtime.faust.delivery import Carrier
 from stream_dp.runtime.faust.positions import Positions
 from stream_dp.runtime.faust.published import read_published
-from stream_dp.runtime.faust.release_topics import TopicRow
+from stream_dp.runtime.faust.republishing import Republisher
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.control_topic import read_order
+from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.topics import COUNTS, MERGES, RELEASES, Topics, counted_in, sources_of
 from stream_dp.runtime.kafka.transactions import GaveWayError, PartitionLostError, Writer
 from stream_dp.runtime.sources.schema_registry import SourceSchemas, needed
 from stream_dp.windows.avro import headers
 from stream_dp.windows.counting import PartitionCounter
 from stream_dp.windows.effects import ROWS_LOADED, Increment, Message, Rows, Step
-from stream_dp.windows.encoding import cut, decode
+from stream_dp.windows.encoding import decode
 from stream_dp.windows.events import Schemas
 from stream_dp.windows.marker_rows import read_marker
 from stream_dp.windows.merging import BucketMerger, Named
@@ -103,16 +98,6 @@ async def _nothing_deleted() -> None:
     """Where nobody deletes records."""
 
 
-AGAIN_SECONDS = 0.5
-"""Interval between two looks at something awaited: newer settings, or acknowledgements of records."""
-REPUBLISHED_AT_ONCE = 100
-"""Number of kept records that are read and written together."""
-
-
-class _AbandonedError(Exception):
-    """Raised when a topic is deleted, or settings change, while it is written again. If still ordered, it restarts."""
-
-
 T = TypeVar("T")
 Agent = Callable[[Any, "Host"], Any]
 
@@ -129,6 +114,7 @@ class Host(Carrier):
         earliest_ms: the same, or its wall clock where that is behind: what is disclosed at a time waits for this.
         asked: by partition, when its owner last asked others for ticks.
         rekeyed: the sources that are not keyed by user, by topic.
+        republisher: keeps the release topics complete.
     """
 
     def __init__(
@@ -163,6 +149,7 @@ class Host(Carrier):
         self.catch_up: Callable[[], Awaitable[None]] = _nothing_newer
         self.check_whole: Callable[[], Awaitable[None]] = _nothing_deleted
         self._factory = factory
+        self.republisher = Republisher(app, client, self, factory.owner)
         self._schemas = schemas
         self._accept_loss = accept_loss
         self._sources = counted_in(plan)
@@ -177,8 +164,6 @@ class Host(Carrier):
         self._parts: dict[tuple[str, int], Rekeyer | PartitionCounter | BucketMerger] = {}
         """By topic and partition, what reads it; release engines are by themselves."""
         self._engines: dict[int, ReleaseEngine] = {}
-        self._republishing: set[str] = set()
-        """Release topics that are being written again."""
         self._told: set[int] = set()
         """Partitions whose engine is being told the time."""
         self._engine_locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -196,11 +181,6 @@ class Host(Carrier):
             if topic in self._sources:
                 schemas.go_by(needed(self.plan, self._sources[topic]))
         self._forget_parts()
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """The release topics that do not exist; records for them wait."""
-        return self._factory.absent
 
     def forget(self) -> None:
         """Load every part anew from the tables when it is next asked for: partitions may have changed hands.
@@ -468,10 +448,7 @@ class Host(Carrier):
             if due_ms is not None and due_ms <= now_ms and partition not in self._told:
                 self._told.add(partition)
                 self._app.add_future(self._tell(partition, now_ms))
-        for partition, topic, row in self.release_topics.wanted:
-            if topic not in self._republishing and partition in self._engines:
-                self._republishing.add(topic)
-                self._app.add_future(self._republish(partition, topic, row.wanted_id))
+        self.republisher.write_missing()
 
     async def _tell(self, partition: int, now_ms: int) -> None:
         table, owner = self.tables[RELEASES], None
@@ -494,15 +471,15 @@ class Host(Carrier):
         await self.settled()
         table, times = self.tables[RELEASES], self._times_forgotten
         engine = self._factory.engine(partition)
-        await self._load_topics(partition, engine)
-        stopped = self.release_topics.stopped
+        await self.republisher.load(partition, engine.views)
+        missing = self.release_topics.stopped
         published = await self._app.outage.patiently(
             lambda: read_published(
                 self._client,
                 self.topics.release,
                 engine.views,
                 whole=self._accept_loss,
-                absent=[*self._factory.absent, *stopped],
+                missing=missing,
             )
         )
         load = engine.load(
@@ -519,140 +496,41 @@ class Host(Carrier):
 
     # -- release topics -------------------------------------------------------------------------------------------
 
-    async def _load_topics(self, partition: int, engine: ReleaseEngine) -> None:
-        """Load which release topics of a partition are stopped."""
-        table = self.tables[RELEASES]
-        names = self.release_topics.names(engine.views)
-        owner = table.owner(partition)
-        present = await self._app.outage.patiently(lambda: self._client.describe(names))
-        claimed = self._factory.topic_ids
-        fresh = self.release_topics.load(partition, engine.views, claimed, present, table.rows(partition))
-        if fresh:
-            await table.commit(partition, fresh, owner)
+    @property
+    def claims(self) -> Mapping[str, Life]:
+        """The topics that the application had claimed when the settings were adopted."""
+        return self._factory.claims
 
-    async def delete_over(self, partition: int) -> None:
+    def has_engine(self, partition: int) -> bool:
+        """Return True if the release engine of a partition is loaded."""
+        return partition in self._engines
+
+    async def load_engine(self, partition: int) -> None:
+        """Load the release engine of a partition, unless it is loaded or has to be made anew when that is over."""
+        async with self._engine_locks[partition]:
+            if partition not in self._engines:
+                await self._load_engine(partition)
+
+    def engine_views(self, partition: int) -> Collection[ViewPlan] | None:
+        """Return the views of a partition's release engine; None if it is not loaded."""
+        engine = self._engines.get(partition)
+        return None if engine is None else engine.views
+
+    async def leave_out(self, topics: Collection[str]) -> None:
+        """Store that topics must be written, before any record is left out of them."""
+        await self.republisher.leave_out(topics)
+
+    async def give_up_expired(self, partition: int) -> None:
         """Delete the release topics of removed views whose windows have all passed their retention.
-
-        Only the schedule decides this, not the data.
 
         Raises:
             BrokerError: the cluster does not answer, or refused.
         """
         engine = self._engines.get(partition)
-        names = [] if engine is None else self.release_topics.names(engine.over)
-        present = await self._client.describe(names) if names else {}
-        own = [topic for topic, state in present.items() if self.release_topics.is_own(partition, topic, state.id)]
-        if own:
-            await self._client.delete(own)
-            log.info(
-                "deleted the release topics of removed views, because their retention has ended: %s", ", ".join(own)
-            )
+        if engine is not None and (over := engine.over):
+            await self.republisher.give_up_expired(partition, over)
 
-    async def want_topic(self, partition: int, wanted: Republication) -> None:
-        """Store an order to write a release topic again; `tell_time` starts its execution."""
-        while partition not in self._engines:
-            async with self._engine_locks[partition]:
-                if partition not in self._engines:
-                    await self._load_engine(partition)
-        row = self.release_topics.row(partition, wanted.topic)
-        ordered = None if row is None else row.ordered(wanted.topic_id)
-        if ordered is not None:
-            await self._store_topic(partition, wanted.topic, ordered)
-
-    async def leave_out(self, topics: Collection[str]) -> None:
-        """Store that topics must be written again, before any record is left out of them."""
-        for partition, topic, row in self.release_topics.left_out(topics):
-            await self._store_topic(partition, topic, row)
-
-    async def _store_topic(self, partition: int, topic: str, row: TopicRow) -> None:
-        table = self.tables[RELEASES]
-        await table.commit(partition, [row.stored(topic)], table.owner(partition))
-        self.release_topics.take(partition, topic, row)
-
-    async def _republish(self, partition: int, topic: str, topic_id: str) -> None:
-        """Write every kept record to a release topic; after that the topic is no longer stopped.
-
-        The first pass runs while other records are published. The second pass holds up publishing: it writes the
-        records published since, and takes back those that have expired since.
-        """
-        table, owner = self.tables[RELEASES], None
-        try:
-            owner = table.owner(partition)
-            written = WrittenAgain()
-            await self._write_kept(partition, owner, topic, topic_id, written)
-            async with self.publishing:
-                await self.settle(partition, owner)
-                await self._write_kept(partition, owner, topic, topic_id, written)
-                tombstones = [(None, Message(topic, key, None)) for key in written.over]
-                await self._write_again(tombstones, partition, owner, topic, topic_id)
-                table.check_owner(partition, owner)
-                row = self.release_topics.row(partition, topic)
-                if row is None or row.wanted_id != topic_id:  # the order that has come since is carried out next
-                    raise _AbandonedError
-                await self._store_topic(partition, topic, row.written(topic_id))
-            log.info("topic %s was written again", topic)
-        except _AbandonedError:
-            log.warning("topic %s was deleted, or settings changed, while it was written again", topic)
-        except PartitionLostError:  # whoever loads it next begins again
-            if owner is not None and table.is_owner(partition, owner):
-                raise
-        finally:
-            self._republishing.discard(topic)
-
-    async def _write_kept(
-        self,
-        partition: int,
-        owner: Writer,
-        topic: str,
-        topic_id: str,
-        written: WrittenAgain,
-    ) -> None:
-        """Write the kept records of a topic that are not written yet.
-
-        Raises:
-            _AbandonedError: newer settings, which may have other views, are replacing the release engine.
-        """
-        engine = self._engines.get(partition)
-        if engine is None:
-            raise _AbandonedError
-        rows = self.tables[RELEASES].rows(partition)
-        kept = await asyncio.to_thread(kept_records, topic, engine.views, rows)
-        had = kept_announcements(topic, engine.views, rows)
-        announced = written.begin_pass(had, announced_keys(topic, engine.views, rows))
-        await self._write_again(announced, partition, owner, topic, topic_id)
-        for some in cut(written.left(kept), lambda _: 1, REPUBLISHED_AT_ONCE):
-            records = [*read_kept(some, rows)]
-            await self._write_again(records, partition, owner, topic, topic_id)
-
-    async def _write_again(
-        self,
-        records: Sequence[tuple[int | None, Message]] | Sequence[tuple[int, Message]],
-        partition: int,
-        owner: Writer,
-        topic: str,
-        topic_id: str,
-    ) -> None:
-        """Write records to a stopped release topic.
-
-        Raises:
-            _AbandonedError: the topic was deleted in the meantime.
-            PartitionLostError: the partition has changed hands.
-        """
-        if not records:
-            return
-        table = self.tables[RELEASES]
-        writing = asyncio.ensure_future(owner.publish_at(records))
-        try:
-            while not writing.done():
-                await asyncio.wait((writing,), timeout=AGAIN_SECONDS)
-                table.check_owner(partition, owner)
-                if not self.release_topics.is_there(topic, topic_id):
-                    owner.give_up({topic})
-                    raise _AbandonedError
-            writing.result()
-        finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+    # -- between steps --------------------------------------------------------------------------------------------
 
     async def settle(self, partition: int, owner: Writer) -> None:
         """Empty a partition's outboxes of what was published, between two steps of its release engine."""

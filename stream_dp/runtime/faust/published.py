@@ -29,7 +29,7 @@ async def read_published(
     views: Collection[ViewPlan],
     *,
     whole: bool,
-    absent: Collection[str] = (),
+    missing: Collection[str] = (),
 ) -> Published:
     """Read the public topics of views up to where they end now.
 
@@ -38,7 +38,7 @@ async def read_published(
         topic: of a view's name and an audience: their public topic.
         views: the views.
         whole: read all of them; otherwise the `NEWEST` records of each, at least.
-        absent: topics that do not exist yet; all others exist.
+        missing: topics that are left out; all others exist.
 
     Returns:
         What compaction leaves of what was read: the newest record of every key that was not taken back since.
@@ -55,7 +55,7 @@ async def read_published(
     places = {
         topic(view.view, audience): (definitions[view.view], audience) for view in held for audience in view.readers
     }
-    places = {place: asked for place, asked in places.items() if place not in absent}
+    places = {place: asked for place, asked in places.items() if place not in missing}
     found: dict[str, dict[bytes, tuple[str, Shown]]] = {place: {} for place in places}
     parts = [TP(place, 0) for place in places]
     await client.check_decided(parts)

@@ -1,16 +1,26 @@
-"""Release topics of one worker: the topic that each record goes to, and what happens when one is deleted.
+"""Release topics of one worker: each is live, or missing for a reason.
 
-A release topic holds no state. If it is deleted, its audience gets nothing until an operator asks for the topic to be
-written again; all other audiences are served as before. The table has a row for each release topic, with the id of the
-topic that records were written to. A release topic is *stopped* while the topic with that id does not exist, even if
-another topic has its name: nothing is written to a topic that no one asked for. Records that leave in the meantime
-count as published, and are kept with the others of their window. Before the first record is left out, the row says that
-the topic must be written again. So if the topic was only thought to be deleted, or was restored, no record is missing.
+A release topic holds no state. While it is missing, its audience gets nothing; all other audiences are served as
+before. This module alone decides which topics are missing, and why:
 
-`stream-dp republish` creates the topic if it is missing, and orders it to be written by its id. The owner of the
-partition stores the order, writes every kept record with the time of its slot, and then stores the id: after that the
-topic is no longer stopped. If the worker crashes before that, it starts again with the first record, with the same
-bytes.
+* *not created*: the application has no such topic yet, for example because the account may not create it. The worker
+  tries again.
+* *deleted*: somebody deleted the topic, or replaced it by another one with its name. Nothing is written to a topic that
+  no one asked for, so an operator must run `stream-dp republish`, which creates the topic and claims it.
+* *unwritten*: the claimed topic exists, and records are still to be written to it. The worker does this on its own.
+
+This follows from three things: the topic that the application claims (`ownership.Life`), the topic that exists, and the
+row of the topic in the releases table, which has the id of the topic that every record was written to. A topic is live
+if it exists with the id in its row. Otherwise its records count as published, and are kept with the others of their
+window. Before the first record is left out, the id is removed from the row. So if the topic was only thought to be
+deleted, or was restored, no record is missing.
+
+If a claimed topic exists with another id than that in its row, the owner of the partition writes every kept record to
+it, with the time of its slot, and then stores the id (`Republisher`). If the worker crashes before that, it starts
+again with the first record, with the same bytes.
+
+When the application itself gave a topic up, and created it again because its audience is back, the row has the time at
+which this was noticed. Records that left before are not written: their retention is over, or an operator deleted them.
 """
 
 from __future__ import annotations
@@ -18,12 +28,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.runtime.kafka.client import TopicState
+from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.transactions import Row
 from stream_dp.windows.effects import Rows
 from stream_dp.windows.encoding import decode, encode, text
@@ -34,28 +47,34 @@ TOPIC = b"\x00topic"
 """Prefix of the keys of `TopicRow`s in the releases table."""
 
 
+class Reason(StrEnum):
+    """Reason why a release topic is missing, for the log and `stream-dp status`."""
+
+    NOT_CREATED = (
+        "this account cannot create topic {topic}, so audience {audience} gets its records of view {view} late; all "
+        "other audiences do not. Grant the rights that `stream-dp acl FILE --worker PRINCIPAL` lists, and delete the "
+        "topic if a former one with this name still exists; the worker tries again"
+    )
+    DELETED = (
+        "topic {topic} was deleted, so audience {audience} gets nothing more of view {view}; all other audiences do. "
+        "To write it again: `stream-dp republish FILE {view} {audience}`"
+    )
+    UNWRITTEN = (
+        "the worker is writing topic {topic}; until this is done, audience {audience} gets nothing new of view {view}"
+    )
+
+
 class TopicRow(msgspec.Struct, array_like=True, frozen=True):
-    """The id of the topic that records are written to, and of the topic that is to be written again."""
+    """The stored row of a release topic."""
 
-    written_id: str
-    wanted_id: str = ""
-    former_ids: tuple[str, ...] = ()
-    """The ids of the topics before these. The control topic is read again from its start, with every order in it."""
+    written_id: str = ""
+    """The id of the topic that every record was written to; empty once records were left out."""
+    ended: int = 0
+    """The last life that the application itself ended, as in `ownership.Life`, when the row was stored."""
+    begins_ms: int = 0
+    """Records whose slot is before this time are not in the topic."""
 
-    def ordered(self, topic_id: str) -> TopicRow | None:
-        """Return the row after an order to write the topic with an id again; None if the order is done or outdated."""
-        known = dict.fromkeys(one for one in (*self.former_ids, self.written_id, self.wanted_id) if one)
-        return None if topic_id in known else TopicRow("", topic_id, tuple(known))
-
-    def unwritten(self) -> TopicRow:
-        """Return the row once records are left out of the topic: all of them have to be written again."""
-        return TopicRow("", self.written_id, self.former_ids)
-
-    def written(self, topic_id: str) -> TopicRow:
-        """Return the row once every record was written to the topic with an id."""
-        return TopicRow(topic_id, "", self.former_ids)
-
-    def stored(self, topic: str) -> Row:
+    def encode_row(self, topic: str) -> Row:
         """Return this as the stored row of a topic."""
         return TOPIC + text(topic), encode(self)
 
@@ -73,66 +92,83 @@ class ReleaseTopics:
         self._rows: dict[int, dict[str, TopicRow]] = {}
         """Rows by partition of the ledgers and by topic."""
         self._read_by: dict[str, tuple[str, str]] = {}
-        """View and audience, by topic that must exist."""
+        """View and audience, by topic that has an audience."""
+        self._claims: dict[str, Life] = {}
         self._present: dict[str, str] = {}
         """Ids of the topics that exist, by name."""
+        self._told: dict[str, Reason] = {}
+        """Missing topics that were logged."""
         self._changed = asyncio.Event()
 
     def names(self, views: Iterable[ViewPlan]) -> list[str]:
-        """Return the release topics of views."""
-        asked = [(view.view, audience) for view in views if not view.never_holds for audience in view.readers]
+        """Return the release topics of views, also of those that were taken back: they may have records that wait."""
+        asked = [(view.view, audience) for view in views for audience in view.readers]
         return list(dict.fromkeys(self._topic(*pair) for pair in asked))
 
     @property
-    def known(self) -> list[str]:
-        """The release topics of all loaded partitions."""
-        return [topic for rows in self._rows.values() for topic in rows]
+    def claimed(self) -> set[str]:
+        """The topics of all loaded partitions that the application has."""
+        loaded = {topic for rows in self._rows.values() for topic in rows}
+        return {topic for topic in loaded if self._claimed_id(topic)}
+
+    def _claimed_id(self, topic: str) -> str:
+        life = self._claims.get(topic)
+        return "" if life is None or life.is_given_up else life.id
 
     def load(
         self,
         partition: int,
         views: Collection[ViewPlan],
-        claimed: Mapping[str, str],
+        claims: Mapping[str, Life],
         present: Mapping[str, TopicState],
         rows: Rows,
+        now_ms: int,
     ) -> list[Row]:
         """Load the release topics of a partition.
 
         Args:
             partition: the partition.
             views: the views whose ledger is in the partition.
-            claimed: ids of the topics that the application has claimed.
-            present: release topics of the views that exist.
+            claims: the topics that the application has claimed.
+            present: the claimed release topics of the views that exist.
             rows: the rows of the releases table.
+            now_ms: the clock by which records leave.
 
         Returns:
-            The rows to store, for topics that are new to the application.
+            The rows to store, before any record leaves.
         """
+        before = self.stopped
         found: dict[str, TopicRow] = {}
         fresh: list[Row] = []
         for topic in self.names(views):
-            if topic not in claimed:
-                continue  # it could not be created yet, and its records wait
+            life = claims.get(topic)
             stored = rows.get(TOPIC + text(topic))
-            if stored is not None:
-                found[topic] = decode(TopicRow, stored)
-            else:
-                found[topic] = TopicRow(claimed[topic])
-                fresh.append(found[topic].stored(topic))
-        self._rows[partition] = found
-        for topic in self.names(views):
+            former = None if stored is None else decode(TopicRow, stored)
+            found[topic] = _loaded_row(former, life, now_ms)
+            if found[topic] != former:
+                fresh.append(found[topic].encode_row(topic))
             self._read_by.pop(topic, None)  # an audience that was taken out misses nothing
+            self._claims.pop(topic, None)
+            if life is not None:
+                self._claims[topic] = life
+        self._rows[partition] = found
         for view in views:
-            for audience in view.audiences if not view.is_removed else ():
+            for audience in () if view.is_removed or view.never_holds else view.audiences:
                 self._read_by[self._topic(view.view, audience)] = view.view, audience
-        self.look(present, set(found))
+        self._note_present(present, found.keys())
+        self._note_changes(before)
         return fresh
 
     def forget(self) -> None:
         """Forget everything, because partitions may have moved to other workers."""
         self._rows.clear()
         self._read_by.clear()
+        self._claims.clear()
         self._present.clear()
+
+    def claim(self, lives: Mapping[str, Life]) -> None:
+        """Note what the application claims now."""
+        self._claims |= lives
 
     def look(self, present: Mapping[str, TopicState], asked: Collection[str]) -> None:
         """Note which topics exist.
@@ -142,40 +178,62 @@ class ReleaseTopics:
             asked: the topics that were looked up.
         """
         before = self.stopped
+        self._note_present(present, asked)
+        self._note_changes(before)
+
+    def _note_present(self, present: Mapping[str, TopicState], asked: Collection[str]) -> None:
         for topic in asked:
             if topic in present:
                 self._present[topic] = present[topic].id
             else:
                 self._present.pop(topic, None)
-        if news := self.stopped - before:
-            for words in self._words(news):
-                log.warning("%s", words)
+
+    def _note_changes(self, before: Collection[str]) -> None:
+        self._log_missing()
+        if not self.stopped.issubset(before):
             self._changed.set()
             self._changed = asyncio.Event()
 
+    def _log_missing(self) -> None:
+        missing = self.missing
+        for topic, reason in missing.items():
+            if self._told.get(topic) != reason and reason != Reason.UNWRITTEN:
+                log.warning("%s", self._describe(topic, reason))
+        loaded = {topic for rows in self._rows.values() for topic in rows}
+        others = {topic: reason for topic, reason in self._told.items() if topic not in loaded}
+        self._told = others | missing
+
     @property
     def stopped(self) -> set[str]:
-        """The stopped release topics."""
-        return {
-            topic
-            for rows in self._rows.values()
-            for topic, row in rows.items()
-            if row.written_id != self._present.get(topic)
-        }
+        """The missing release topics, also those without an audience: no record is written to them."""
+        return {topic for _, topic, row in self._loaded() if not self._is_live(topic, row)}
+
+    @property
+    def missing(self) -> dict[str, Reason]:
+        """The missing release topics that have an audience, each with the reason."""
+        found = [(topic, self._reason(topic)) for _, topic, row in self._loaded() if not self._is_live(topic, row)]
+        return {topic: reason for topic, reason in sorted(found) if topic in self._read_by}
+
+    def _loaded(self) -> Iterator[tuple[int, str, TopicRow]]:
+        return ((partition, topic, row) for partition, rows in self._rows.items() for topic, row in rows.items())
+
+    def _is_live(self, topic: str, row: TopicRow) -> bool:
+        return row.written_id != "" and row.written_id == self._present.get(topic)
+
+    def _reason(self, topic: str) -> Reason:
+        claimed = self._claimed_id(topic)
+        if not claimed:
+            return Reason.NOT_CREATED
+        return Reason.UNWRITTEN if claimed == self._present.get(topic) else Reason.DELETED
+
+    def _describe(self, topic: str, reason: Reason) -> str:
+        view, audience = self._read_by[topic]
+        return reason.format(topic=topic, view=view, audience=audience)
 
     @property
     def problems(self) -> list[str]:
-        """Problems that an operator must solve: stopped release topics that have an audience."""
-        return list(self._words(self.stopped))
-
-    def _words(self, topics: Collection[str]) -> Iterator[str]:
-        for topic in sorted(topics):
-            if topic in self._read_by:
-                view, audience = self._read_by[topic]
-                yield (
-                    f"topic {topic} was deleted, so audience {audience} gets nothing more of view {view}; all other "
-                    f"audiences do. To write it again: `stream-dp republish FILE {view} {audience}`"
-                )
+        """The missing release topics that have an audience, in words, with the remedy."""
+        return [self._describe(topic, reason) for topic, reason in self.missing.items()]
 
     def until_stopped(self) -> Awaitable[Any]:
         """Return what waits until another topic is stopped than those that are stopped at this call."""
@@ -184,9 +242,8 @@ class ReleaseTopics:
     def left_out(self, topics: Collection[str]) -> list[tuple[int, str, TopicRow]]:
         """Return the rows to store before records are left out of topics, each with its partition and topic."""
         return [
-            (partition, topic, row.unwritten())
-            for partition, rows in self._rows.items()
-            for topic, row in rows.items()
+            (partition, topic, replace(row, written_id=""))
+            for partition, topic, row in self._loaded()
             if topic in topics and row.written_id
         ]
 
@@ -194,26 +251,30 @@ class ReleaseTopics:
         """Return the row of a partition's topic; None if the partition does not have this topic."""
         return self._rows.get(partition, {}).get(topic)
 
-    def take(self, partition: int, topic: str, row: TopicRow) -> None:
-        """Take a row that was stored, unless everything was forgotten meanwhile: then the table has it."""
+    def note_stored(self, partition: int, topic: str, row: TopicRow) -> None:
+        """Note a row that was stored, unless everything was forgotten meanwhile: then the table has it."""
         if partition in self._rows:
             self._rows[partition][topic] = row
+            self._log_missing()
 
-    def is_own(self, partition: int, topic: str, topic_id: str) -> bool:
-        """Return True if records of a partition were written to the topic with this id."""
-        row = self.row(partition, topic)
-        return row is not None and row.written_id == topic_id
-
-    def is_there(self, topic: str, topic_id: str) -> bool:
-        """Return True if the topic with this id exists."""
-        return self._present.get(topic) == topic_id
+    def may_write(self, topic: str, topic_id: str) -> bool:
+        """Return True if the topic with this id exists and is the claimed one."""
+        return topic_id == self._claimed_id(topic) == self._present.get(topic)
 
     @property
-    def wanted(self) -> list[tuple[int, str, TopicRow]]:
-        """The existing topics that are to be written again, each with its partition."""
+    def unwritten(self) -> list[tuple[int, str, str]]:
+        """The topics to write, each with its partition and id."""
         return [
-            (partition, topic, row)
-            for partition, rows in self._rows.items()
-            for topic, row in rows.items()
-            if row.wanted_id and row.wanted_id == self._present.get(topic)
+            (partition, topic, self._claims[topic].id)
+            for partition, topic, row in self._loaded()
+            if not self._is_live(topic, row) and self._reason(topic) == Reason.UNWRITTEN
         ]
+
+
+def _loaded_row(former: TopicRow | None, life: Life | None, now_ms: int) -> TopicRow:
+    """Return the row of a topic from the stored one and the claim."""
+    if former is None:
+        return TopicRow() if life is None else TopicRow("" if life.is_given_up else life.id, life.ended)
+    if life is None or life.ended <= former.ended:
+        return former
+    return TopicRow("", life.ended, now_ms)

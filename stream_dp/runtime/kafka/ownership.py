@@ -17,6 +17,13 @@ A claim also says which topics these were: one that is deleted and made again ha
 is gone, or another one of its name is there, an application does not start: with the topic went what the others rely
 on. Once that is accepted, the claim counts another life of the topic, and whoever passed something on through the
 former one goes by that.
+
+When an application gives a release topic up, the claim says so first, and then the topic is deleted. If the process
+ends in between, the next start deletes the topic. If the topic has an audience again, it is created and claimed like
+one that never existed. A crash before the new claim leaves a topic with another id, which the next start claims.
+
+Several workers of an application may write claims at the same time. No claim withdraws one that its worker had not
+read, and of each topic the newest life in all claims counts. So no claim takes back that a topic was given up.
 """
 
 from __future__ import annotations
@@ -51,10 +58,17 @@ class Owner(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A topic from its making to its deletion: its id, and which life of its name it is, the first being 1."""
+    """A topic from its creation to its deletion: its id, and which life of its name it is, the first being 1."""
 
     id: str
     number: int
+    ended: int = 0
+    """The last life of the name that the application ended itself; 0: none."""
+
+    @property
+    def is_given_up(self) -> bool:
+        """Return True if the application ended this life: the topic is deleted, or about to be."""
+        return self.ended == self.number
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -92,13 +106,15 @@ async def create_owned(
     *,
     accept_loss: bool = False,
     now_ms: int = 0,
-    allow_absent: bool = False,
+    allow_missing: bool = False,
     republished: Collection[str] = (),
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
-    A deleted topic without state is created again. A deleted release topic is not created again, and another topic with
-    its name is not claimed, unless it is in `republished`: the claim keeps the id of the deleted topic.
+    A deleted topic without state is created again. If somebody else deleted a release topic, it is not created again,
+    and another topic with its name is not claimed, unless it is in `republished`: the claim keeps the id of the deleted
+    topic. A release topic that the application gave up is deleted if it still exists, and created again only if it has
+    an audience.
 
     Safe to run by any number of workers at once. Of applications that name a topic alike, no two get through while the
     topic is there.
@@ -109,11 +125,11 @@ async def create_owned(
         key_id: what it is known by, `KeyRing.application`.
         accept_loss: go on where a topic that it had was deleted.
         now_ms: the wall time at which that is accepted.
-        allow_absent: continue without release topics that this account may not create.
+        allow_missing: continue without release topics and deleted dead-letter topics that this account may not create.
         republished: deleted release topics to create again, or to claim if they were created again.
 
     Returns:
-        The claim, without the topics that could not be created.
+        The claim. Topics that could not be created are not in it, or as given up.
 
     Raises:
         ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
@@ -124,23 +140,26 @@ async def create_owned(
     topics = Topics.of(plan)
     await client.create([topics.owners])
     owners, specs, owner = topics.owners.name, topics.all(plan), Owner(plan.id, key_id)
-    optional = topics.releases(plan) if allow_absent else frozenset[str]()
-    key = f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
+    unserved = topics.releases(plan) - topics.served(plan)
+    key = _claim_key(owner)
     gone: set[tuple[str, bytes]] = set()
     """Topics that were missing under a claim, and the claim's key."""
     while True:
         log, seen = await _read(owners, client)
         held = _holders(log)
-        former = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
-        own = [one.claim for one in log if one.claim.owner == owner]
-        last = own[-1] if own else Claim(*owner, {}, -1, form=STATE_FORM)
-        _check_form(last)
-        names = {spec.name for spec in specs}
+        last = _check_form(_merged(log, owner))
+        former = last.topics
+        optional = topics.releases(plan) | topics.letters(plan) & former.keys() if allow_missing else frozenset[str]()
+        given_up = {name: life for name, life in former.items() if life.is_given_up}
+        undeleted = await _delete_given_up(given_up, client)
+        names = {spec.name for spec in specs} - (given_up.keys() & unserved) - undeleted
         names -= await _hidden(optional, client)
         present = await client.describe(list(names))
+        # What was taken out discloses nothing more, so no topic is created for it.
+        names -= unserved - former.keys() - present.keys()
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
-        lost = deleted({name: former[name].id for name in names if name in former}, present)
+        lost = deleted({name: former[name].id for name in names & former.keys() - given_up.keys()}, present)
         left_alone = {one.topic for one in lost} & topics.releases(plan) - {*republished}
         lost = [one for one in lost if one.topic not in left_alone]
         try:
@@ -150,19 +169,26 @@ async def create_owned(
             if await _read(owners, client) == (log, seen):
                 raise
             continue  # a topic that was missing was created and claimed since the claims were read
-        _warn_of(lost, topics.stateless(plan))
-        names -= await _create([spec for spec in specs if spec.name in names - left_alone], optional, client)
+        # Only what was missing: a topic that is given up meanwhile must not be created again.
+        to_create = names - left_alone - present.keys()
+        names -= await _create([spec for spec in specs if spec.name in to_create], optional, client)
+        _warn_of([one for one in lost if one.topic in names], topics.stateless(plan))
         ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
         ids |= {name: former[name].id for name in left_alone}
-        anew = {one.topic for one in lost}
+        anew = {one.topic for one in lost} | given_up.keys()
         kept = {name: former[name].id for name in names - anew if name in former}
         if ids.keys() != names or not kept.items() <= ids.items():
             continue  # someone deletes topics at this moment
-        lives = {name: Life(ids[name], _number(former.get(name), name in anew)) for name in names}
+        lives = {name: _next_life(former.get(name), ids[name], name in anew) for name in names}
         lost_counts = _known(plan, former) if topics.changelog(COUNTS) in anew else []
-        uncounted = {**last.uncounted, **dict.fromkeys(lost_counts, now_ms)}
-        every = dict(sorted({**former, **lives}.items()))
-        claim = Claim(*owner, every, seen, {**last.sources, **sources}, uncounted, form=STATE_FORM)
+        claim = Claim(
+            *owner,
+            dict(sorted({**former, **lives}.items())),
+            seen,
+            {**last.sources, **sources},
+            {**last.uncounted, **dict.fromkeys(lost_counts, now_ms)},
+            form=STATE_FORM,
+        )
         await client.publish([Message(owners, key, encode_claim(claim))])
         log, _ = await _read(owners, client)
         held = _holders(log)
@@ -170,6 +196,10 @@ async def create_owned(
             await _withdraw(owners, client, _superseded(log, key))
             return claim
         await _withdraw(owners, client, [key])
+
+
+def _claim_key(owner: Owner) -> bytes:
+    return f"{owner.application}/{owner.key_id}/{uuid.uuid4()}".encode()
 
 
 async def _hidden(topics: Collection[str], client: Client) -> set[str]:
@@ -184,6 +214,24 @@ async def _hidden(topics: Collection[str], client: Client) -> set[str]:
         except AccessError:
             hidden.add(topic)
     return hidden
+
+
+async def _delete_given_up(lives: Mapping[str, Life], client: Client) -> set[str]:
+    """Delete given-up topics that still exist, and return those that this account may not delete."""
+    visible = lives.keys() - await _hidden(lives, client)
+    undeleted: set[str] = set()
+    for topic in sorted(await client.describe(visible) if visible else ()):
+        try:
+            # Another worker may have deleted and created it since, so its id is read again right before.
+            state = (await client.describe([topic])).get(topic)
+            if state is not None and state.id == lives[topic].id:
+                await client.delete([topic])
+        except OutageError:
+            raise
+        except (AccessError, BrokerError) as error:
+            logger.info("topic %s was given up, but cannot be deleted: %s", topic, error)
+            undeleted.add(topic)
+    return undeleted
 
 
 async def _create(specs: Sequence[TopicSpec], optional: Collection[str], client: Client) -> set[str]:
@@ -203,11 +251,11 @@ async def _create(specs: Sequence[TopicSpec], optional: Collection[str], client:
     else:
         return set()
     await client.create([spec for spec in specs if spec.name not in optional])
-    absent: set[str] = set()
+    missing: set[str] = set()
     for spec in specs:
         if spec.name in optional and not await _create_one(spec, client):
-            absent.add(spec.name)
-    return absent
+            missing.add(spec.name)
+    return missing
 
 
 async def _create_one(spec: TopicSpec, client: Client) -> bool:
@@ -273,8 +321,9 @@ async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Lif
     """
     if await client.partitions(owners) is None:
         return {}
-    held = _holders((await _read(owners, client))[0])
-    found = {topic: one.claim.topics[topic] for topic, one in held.items() if one.claim.owner == owner}
+    log, _ = await _read(owners, client)
+    held = _holders(log)
+    found = _merged(log, owner).topics
     others = sorted({o.key_id for one in held.values() if (o := one.claim.owner).application == owner.application})
     if others and not found:
         which = "another key file" if owner.key_id else "a key file, and it is not there"
@@ -286,14 +335,51 @@ async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Lif
     return found
 
 
+async def give_up(owners: str, owner: Owner, topics: Collection[str], client: Client) -> Mapping[str, Life]:
+    """Delete release topics that an application needs no longer. Its claim says so before the first is deleted.
+
+    Safe to run again: an earlier run that was cut short is completed. Topics of others stay, also those that have the
+    name of a topic that was deleted.
+
+    Args:
+        owners: the topic of the claims.
+        owner: the application.
+        topics: the topics to give up.
+        client: a client of its broker.
+
+    Returns:
+        The lives of the topics that it had claimed.
+
+    Raises:
+        AccessError: this account may not delete a topic. It is given up all the same.
+        BrokerError: the cluster refused something.
+    """
+    while True:
+        log, seen = await _read(owners, client)
+        last = _merged(log, owner)
+        lives = {topic: last.topics[topic] for topic in topics if topic in last.topics}
+        marks = {topic: life._replace(ended=life.number) for topic, life in lives.items() if not life.is_given_up}
+        if not marks:
+            break
+        key = _claim_key(owner)
+        claim = msgspec.structs.replace(last, topics=dict(sorted({**last.topics, **marks}.items())), seen=seen)
+        await client.publish([Message(owners, key, encode_claim(claim))])
+        await _withdraw(owners, client, _superseded((await _read(owners, client))[0], key))
+    present = await client.describe(list(lives)) if lives else {}
+    left = [topic for topic, state in present.items() if state.id == lives[topic].id]
+    if left:
+        await client.delete(left)
+    return lives
+
+
 async def disclaim(owners: str, owner: Owner, client: Client) -> None:
     """Withdraw every claim of an application; its topics are nobody's then."""
     log, _ = await _read(owners, client)
     await _withdraw(owners, client, [one.key for one in log if one.claim.owner == owner])
 
 
-def _check_form(claim: Claim) -> None:
-    """Make sure that what is stored can be read.
+def _check_form(claim: Claim) -> Claim:
+    """Return a claim if what is stored can be read.
 
     Raises:
         ConfigError: a version of another form has stored it.
@@ -304,6 +390,7 @@ def _check_form(claim: Claim) -> None:
             f"stream-dp ({__version__}) stores form {STATE_FORM}; go on with the version that wrote it, or "
             "`stream-dp reset FILE` with this one"
         )
+    return claim
 
 
 def _warn_of(lost: Collection[Deleted], stateless: Collection[str]) -> None:
@@ -312,8 +399,10 @@ def _warn_of(lost: Collection[Deleted], stateless: Collection[str]) -> None:
             logger.warning("topic %s %s; it holds no state and is created again", one.topic, one.what)
 
 
-def _number(former: Life | None, anew: bool) -> int:
-    return 1 if former is None else former.number + anew
+def _next_life(former: Life | None, topic_id: str, anew: bool) -> Life:
+    if former is None:
+        return Life(topic_id, 1)
+    return Life(topic_id, former.number + anew, former.ended)
 
 
 def _known(plan: Plan, former: Mapping[str, Life]) -> list[str]:
@@ -381,14 +470,47 @@ def _decoded(owners: str, value: bytes) -> Claim:
         ) from None
 
 
-def _holders(log: list[Placed]) -> dict[str, Placed]:
-    """By topic, the last claim that counts."""
+def _counting(log: list[Placed]) -> list[tuple[Placed, bool]]:
+    """Return the claims, each with whether it counts."""
     held: dict[str, Placed] = {}
+    found: list[tuple[Placed, bool]] = []
     for one in log:
         before = [held[topic] for topic in one.claim.topics if topic in held]
-        if all(former.offset <= one.claim.seen or former.claim.owner == one.claim.owner for former in before):
+        counts = all(former.offset <= one.claim.seen or former.claim.owner == one.claim.owner for former in before)
+        if counts:
             held |= dict.fromkeys(one.claim.topics, one)
-    return held
+        found.append((one, counts))
+    return found
+
+
+def _holders(log: list[Placed]) -> dict[str, Placed]:
+    """By topic, the last claim that counts."""
+    return {topic: one for one, counts in _counting(log) if counts for topic in one.claim.topics}
+
+
+def _merged(log: list[Placed], owner: Owner) -> Claim:
+    """Return what the claims of an application say together: of each topic that it holds, the newest life.
+
+    The form is that of the last one, also if it does not count: it says what is stored.
+    """
+    held = _holders(log)
+    lives: dict[str, Life] = {}
+    sources: dict[str, tuple[str, str]] = {}
+    uncounted: dict[str, int] = {}
+    form = STATE_FORM
+    for one, counts in _counting(log):
+        claim = one.claim
+        if claim.owner != owner:
+            continue
+        form = claim.form
+        sources |= claim.sources
+        for view, lost_ms in claim.uncounted.items():
+            uncounted[view] = max(lost_ms, uncounted.get(view, lost_ms))
+        for topic, life in claim.topics.items() if counts else ():
+            known = lives.get(topic, life)
+            if held[topic].claim.owner == owner and (life.number, life.ended) >= (known.number, known.ended):
+                lives[topic] = life
+    return Claim(*owner, lives, -1, sources, uncounted, form)
 
 
 def _superseded(log: list[Placed], key: bytes) -> list[bytes]:
@@ -402,7 +524,7 @@ def _superseded(log: list[Placed], key: bytes) -> list[bytes]:
     claim, found = log[place].claim, []
     for one in reversed(log[:place]):
         if one.claim.owner == claim.owner:
-            found.append(one.key)
+            found += [one.key] if one.offset <= claim.seen else []
         elif not {*one.claim.topics}.isdisjoint(claim.topics):
             break
     return found

@@ -41,19 +41,19 @@ class Findings:
     lost: list[Fault] = field(default_factory=list)
 
 
-async def look_at_topics(plan: Plan, client: Client, absent: Collection[str] = ()) -> Findings:
+async def look_at_topics(plan: Plan, client: Client, unclaimed: Collection[str] = ()) -> Findings:
     """Compare every topic of an application with what it must be, and put right what loses nothing.
 
     Args:
         plan: the application; its topics are there.
         client: a client of its broker.
-        absent: release topics that could not be created.
+        unclaimed: release topics that the application does not have.
 
     Raises:
         BrokerError: the cluster does not say how its topics are.
     """
     topics = Topics.of(plan)
-    specs = {spec.name: spec for spec in [topics.owners, *topics.all(plan)] if spec.name not in absent}
+    specs = {spec.name: spec for spec in [topics.owners, *topics.all(plan)] if spec.name not in unclaimed}
     sources = sources_of(plan)
     states = await client.describe([*specs, *sources])
     settings = await client.settings(specs.keys() & states.keys())

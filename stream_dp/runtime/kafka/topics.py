@@ -111,13 +111,21 @@ class Topics:
 
     def stateless(self, plan: Plan) -> frozenset[str]:
         """Return the topics without state, which are created again after they were deleted."""
-        letters = (source.dead_letter_topic for source in sources_of(plan).values())
-        return frozenset([self.ticks, self.status, *letters])
+        return frozenset([self.ticks, self.status]) | self.letters(plan)
+
+    def letters(self, plan: Plan) -> frozenset[str]:
+        """Return the dead-letter topics."""
+        return frozenset(source.dead_letter_topic for source in sources_of(plan).values())
 
     def releases(self, plan: Plan) -> frozenset[str]:
         """Return the release topics of all views and audiences, including removed ones."""
         asked = [view for view in plan.views.values() if not view.never_holds]
         return frozenset(self.release(view.view, audience) for view in asked for audience in view.readers)
+
+    def served(self, plan: Plan) -> frozenset[str]:
+        """Return the release topics that have an audience."""
+        asked = [view for view in plan.views.values() if not (view.never_holds or view.is_removed)]
+        return frozenset(self.release(view.view, audience) for view in asked for audience in view.audiences)
 
     def changelog(self, table: str) -> str:
         """The changelog of a table, named as Faust names it."""

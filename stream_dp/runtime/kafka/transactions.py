@@ -26,10 +26,11 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from aiokafka import AIOKafkaProducer, TopicPartition, codec
 from aiokafka.errors import InvalidProducerEpoch, KafkaTimeoutError, ProducerFenced, UnknownTopicOrPartitionError
-from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from stream_dp.errors import StreamDPError
@@ -87,7 +88,7 @@ class Writer(Protocol):
         """Publish records like `publish`, each with its own time in ms; None: the time of publishing."""
 
     def give_up(self, topics: Collection[str]) -> None:
-        """Drop records waiting for deleted topics, or they would be sent to a new topic of the same name."""
+        """Drop records for deleted topics that are not acknowledged, or a new topic of the same name would get them."""
 
     async def renew(self) -> None:
         """Keep the broker from forgetting the name and its epoch.
@@ -128,7 +129,12 @@ class PatientProducer(AIOKafkaProducer):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(enable_idempotence=True, **options)
-        self._message_accumulator._batch_ttl = math.inf
+        buffer = self._message_accumulator
+        buffer._batch_ttl = math.inf
+        self._dropped: WeakSet[MessageBatch] = WeakSet()
+        """Batches in flight that are not sent again."""
+        self._requeue: Callable[[MessageBatch], None] = buffer.reenqueue
+        buffer.reenqueue = self._requeue_unless_dropped
 
     async def send(self, topic: str, *args: Any, **options: Any) -> asyncio.Future[Any]:
         """See `AIOKafkaProducer`; returns when there is room for the record."""
@@ -137,6 +143,23 @@ class PatientProducer(AIOKafkaProducer):
     async def send_batch(self, batch: Any, topic: str, **options: Any) -> asyncio.Future[Any]:
         """See `AIOKafkaProducer`; returns when there is room for the batch."""
         return await self._taken(topic, partial(super().send_batch, batch, topic, **options))
+
+    def drop(self, topics: Collection[str]) -> None:
+        """Drop the records for topics that are not acknowledged; nobody may wait for them any more.
+
+        aiokafka 0.14.0 keeps a batch for a deleted topic until a topic has its name again. A batch in flight comes back
+        into the queue when the broker has refused it.
+        """
+        buffer = self._message_accumulator
+        for place in [place for place in buffer._batches if place.topic in topics]:
+            del buffer._batches[place]
+        self._dropped |= {batch for batch in buffer._pending_batches if batch.tp.topic in topics}
+
+    def _requeue_unless_dropped(self, batch: MessageBatch) -> None:
+        if batch in self._dropped:
+            self._message_accumulator._pending_batches.discard(batch)
+        else:
+            self._requeue(batch)
 
     async def _taken(self, topic: str, send: Callable[[], Awaitable[asyncio.Future[Any]]]) -> asyncio.Future[Any]:
         self.client.add_topic(topic)
@@ -210,10 +233,8 @@ class KafkaWriter:
         await self._acknowledged(sent)
 
     def give_up(self, topics: Collection[str]) -> None:
-        """See `Writer`. aiokafka 0.14.0 keeps a batch for a deleted topic until a topic has its name again."""
-        batches = self._producer._message_accumulator._batches
-        for place in [place for place in batches if place.topic in topics]:
-            del batches[place]
+        """See `Writer`."""
+        self._producer.drop(topics)
 
     async def _acknowledged(self, sent: Sequence[asyncio.Future[Any]]) -> list[Any]:
         await asyncio.wait(sent)  # all of them, so that no failure behind the first one goes unread

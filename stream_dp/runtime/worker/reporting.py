@@ -237,9 +237,10 @@ def _problems(health: Health) -> list[str]:
     """Return the problems that an operator must solve."""
     if health.worker is None:
         return []
-    waiting = [health.worker.adoption.problem] if health.worker.adoption.problem else []
-    stopped = health.worker.host.release_topics.problems
-    return [*(str(fault) for fault in health.worker.watch.wrong), *waiting, *stopped]
+    worker = health.worker
+    waiting = [worker.adoption.problem] if worker.adoption.problem else []
+    missing = [*worker.watch.uncreated.values(), *worker.host.release_topics.problems]
+    return [*(str(fault) for fault in worker.watch.wrong), *waiting, *missing]
 
 
 def _partition(standing: Standing, ends: Mapping[TopicPartition, int]) -> PartitionStatus:

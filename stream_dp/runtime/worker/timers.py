@@ -197,7 +197,7 @@ class Timers:
             with suppress(PartitionLostError):
                 await self._app.outage.patiently(partial(self._host.delete_counted, partition))
             with suppress(AccessError, BrokerError):  # the next beat tries again
-                await self._host.delete_over(partition)
+                await self._host.give_up_expired(partition)
             self._app.add_future(self._host.erase_expired(partition))  # it may have to wait for the engine
 
     async def renew(self) -> None:
@@ -296,11 +296,13 @@ class Watch:
         """Whether the topics were seen whole since partitions may have changed hands."""
         self.wrong: Sequence[Fault] = ()
         """What somebody has to put right of the topics."""
+        self.uncreated: dict[str, str] = {}
+        """Reasons why topics without state could not be created again, in words, by topic."""
 
     def follow(self, settled: Settled) -> None:
         """Go on with the topics of newer settings."""
         self._plan = plan = settled.plan
-        self._absent = settled.absent
+        self._unclaimed = settled.unclaimed
         topics = Topics.of(plan)
         self._stateless = {spec.name: spec for spec in topics.all(plan) if spec.name in topics.stateless(plan)}
         watched = {spec.name for spec in topics.all(plan)} - topics.releases(plan)
@@ -318,7 +320,7 @@ class Watch:
             StateError: partitions stayed without an owner.
         """
         try:
-            released = set(self._releases.known)
+            released = self._releases.claimed
             present = await self._client.describe({*self._ids, *self._sources, *released})
             self._look_at_releases(released, present)
             await self._check_topics(present)
@@ -356,20 +358,46 @@ class Watch:
         self._gone = set(lost)
         if state := [one for one in certain if one.topic not in self._stateless]:
             raise lost_topics(self._plan, state)
+        for topic in self.uncreated.keys() - {one.topic for one in lost}:
+            del self.uncreated[topic]
         for one in certain:
             await self._make_again(one)
 
     async def _make_again(self, lost: Deleted) -> None:
         """Create a topic without state again, and continue with the new one."""
         topic = lost.topic
-        log.warning("topic %s %s; it holds no state, so the worker creates it again and continues", topic, lost.what)
-        await self._client.create([self._stateless[topic]])
-        present = await self._client.describe([topic])
+        try:
+            await self._client.create([self._stateless[topic]])
+            present = await self._client.describe([topic])
+        except OutageError:
+            raise
+        except (AccessError, BrokerError) as error:
+            self._note_uncreated(lost, error)
+            return
         if topic not in present:
             return  # it was deleted once more, which the next look finds
+        log.warning(
+            "topic %s %s; it holds no state, so it was created again, and the worker continues", topic, lost.what
+        )
         self._ids[topic] = present[topic].id
+        self.uncreated.pop(topic, None)
         if topic == self._app.ticks:
             await self._app.consumer.begin_again(topic)
+
+    def _note_uncreated(self, lost: Deleted, error: Exception) -> None:
+        topics = Topics.of(self._plan)
+        effect = "refused records are counted, and their dead letters are dropped"
+        if lost.topic == topics.ticks:
+            effect = "no window closes by the wall clock"
+        elif lost.topic == topics.status:
+            effect = "`stream-dp status` shows no worker"
+        words = (
+            f"topic {lost.topic} {lost.what} and cannot be created again, so {effect}: {error}. Create it, or grant "
+            "the rights that `stream-dp acl FILE --worker PRINCIPAL` lists; the worker tries again"
+        )
+        if self.uncreated.get(lost.topic) != words:
+            log.warning("%s", words)
+        self.uncreated[lost.topic] = words
 
     def forget(self) -> None:
         """Look at the topics before anything is read that was recovered: partitions may have changed hands."""
@@ -394,7 +422,7 @@ class Watch:
             ConfigError: records of one were deleted, or it has other partitions.
             BrokerError: the cluster does not say how its topics are.
         """
-        found = await look_at_topics(self._plan, self._client, self._absent)
+        found = await look_at_topics(self._plan, self._client, self._unclaimed)
         if found.lost:
             raise ConfigError(found.lost)
         for words in [*found.righted, *(str(fault) for fault in found.wrong if fault not in self.wrong)]:

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.config.plan import Plan
-from stream_dp.errors import ConfigError, Fault
+from stream_dp.errors import AccessError, ConfigError, Fault
 from stream_dp.runtime.embedded import LogRecord, MemoryClient, MemoryLog
 from stream_dp.runtime.kafka import ownership as owners
 from stream_dp.runtime.kafka.client import TopicState
-from stream_dp.runtime.kafka.ownership import Claim, Life, create_owned
+from stream_dp.runtime.kafka.ownership import Claim, Life, Owner, create_owned
 from stream_dp.runtime.kafka.topics import Topics, TopicSpec
 from stream_dp.runtime.kafka.transactions import CLAIM
 from stream_dp.testing import plan_from
@@ -254,11 +254,14 @@ class SteppingClient(MemoryClient):
 
 def race(log: MemoryLog, plans: Sequence[Plan], turns: Iterable[tuple[int, int]] = ()) -> list[bool]:
     """Start workers at once, each for some steps when it is its turn; who gets through."""
-    running: dict[int, Coroutine[Any, Any, Claim]] = {
-        at: create_owned(plan, SteppingClient(log), KEY) for at, plan in enumerate(plans)
-    }
-    through = [False] * len(plans)
-    for who, steps in [*turns, *((at, 10_000) for at in range(len(plans)))]:
+    return run_in_turns([create_owned(plan, SteppingClient(log), KEY) for plan in plans], turns)
+
+
+def run_in_turns(acts: Sequence[Coroutine[Any, Any, Any]], turns: Iterable[tuple[int, int]]) -> list[bool]:
+    """Run each for some steps when it is its turn; who gets through."""
+    running = dict(enumerate(acts))
+    through = [False] * len(acts)
+    for who, steps in [*turns, *((at, 10_000) for at in range(len(acts)))]:
         for _ in range(steps if who in running else 0):
             try:
                 running[who].send(None)
@@ -411,7 +414,7 @@ async def test_topics_without_state_are_created_again(again: bool) -> None:
     for topic in stateless if again else ():
         log.create(topic, 1)
     claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY)
-    assert [claim.topics[topic] for topic in stateless] == [(log.ids[topic], 2) for topic in stateless]
+    assert [claim.topics[topic] for topic in stateless] == [Life(log.ids[topic], 2) for topic in stateless]
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
@@ -423,10 +426,10 @@ async def test_release_topic_is_created_again_only_when_asked_for(again: bool) -
     if again:
         log.create(topic, 1)
     claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY)
-    assert claim.topics[topic] == (former, 1)
+    assert claim.topics[topic] == Life(former, 1)
     assert (topic in log.partitions) is again
     claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY, republished={topic})
-    assert claim.topics[topic] == (log.ids[topic], 2)
+    assert claim.topics[topic] == Life(log.ids[topic], 2)
 
 
 async def test_a_loss_that_is_accepted_begins_another_life_and_is_not_told_again() -> None:
@@ -525,3 +528,156 @@ async def test_topics_that_an_operator_made_or_whose_claims_were_deleted_are_cla
         log.append(changelog, 0, key, value)
     await create(log, SHOP_PLAN)
     assert changelog in standing(log)[0].topics
+
+
+# -- release topics that are given up -------------------------------------------------------------------------------
+
+OWNER = Owner("shop", KEY)
+TOPIC = Topics.of(SHOP_PLAN).release("pages", "staff")
+PAGES = SHOP_PLAN.views["pages"]
+SHRUNK = replace(
+    SHOP_PLAN, views={"pages": replace(PAGES, audiences={"public": PAGES.audiences["public"]}, former=("staff",))}
+)
+
+
+class DyingClient(MemoryClient):
+    """Is killed right before it does something to the cluster for the n-th time."""
+
+    def __init__(self, log: MemoryLog, effects: int) -> None:
+        super().__init__(log)
+        self._left = effects
+
+    def _step(self) -> None:
+        if self._left == 0:
+            raise KilledError
+        self._left -= 1
+
+    async def publish(self, records: Iterable[Message]) -> list[int | None]:
+        appended: list[int | None] = []
+        for record in records:
+            self._step()
+            appended += await super().publish([record])
+        return appended
+
+    async def delete(self, topics: Collection[str]) -> None:
+        for topic in topics:
+            self._step()
+            await super().delete([topic])
+
+    async def create(self, topics: Iterable[TopicSpec]) -> None:
+        for topic in topics:
+            if not await self.describe([topic.name]):
+                self._step()
+            await super().create([topic])
+
+
+class KilledError(Exception):
+    """A process was killed."""
+
+
+async def killed(act: Callable[[MemoryClient], Coroutine[Any, Any, Any]], log: MemoryLog, effects: int) -> bool:
+    """Do something until a number of effects; return whether it was cut short."""
+    try:
+        await act(DyingClient(log, effects))
+    except KilledError:
+        return True
+    return False
+
+
+async def given_up(log: MemoryLog) -> None:
+    await owners.give_up(OWNERS, OWNER, [TOPIC], MemoryClient(log))
+
+
+async def test_topic_that_was_given_up_is_created_when_its_audience_is_back() -> None:
+    log = shop()
+    await create(log, SHOP_PLAN)
+    former = log.ids[TOPIC]
+    await given_up(log)
+    assert TOPIC not in log.partitions
+    claim = await create_owned(SHRUNK, MemoryClient(log), KEY)
+    assert TOPIC not in log.partitions
+    assert claim.topics[TOPIC] == Life(former, 1, 1)
+    claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY)
+    assert claim.topics[TOPIC] == Life(log.ids[TOPIC], 2, 1)
+
+    remove(log, [TOPIC])  # by somebody else
+    again = await create_owned(SHOP_PLAN, MemoryClient(log), KEY)
+    assert TOPIC not in log.partitions
+    assert again.topics[TOPIC] == claim.topics[TOPIC]
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+async def test_topic_is_given_up_and_created_however_often_that_is_cut_short(is_back: bool) -> None:
+    """Before and after each effect: mark, delete, create, claim."""
+    plan = SHOP_PLAN if is_back else SHRUNK
+    cut = 0
+    for first in range(10):
+        for second in range(10):
+            log = shop()
+            await create(log, SHOP_PLAN)
+            before = dict(log.ids)
+            await killed(lambda client: owners.give_up(OWNERS, OWNER, [TOPIC], client), log, first)
+            is_marked = any(claim.topics[TOPIC].is_given_up for claim in standing(log))
+            assert is_marked or log.ids == before
+            cut += await killed(lambda client: create_owned(plan, client, KEY), log, second)
+            claim = await create_owned(plan, MemoryClient(log), KEY)
+            assert {one for one in before if one not in log.partitions or log.ids[one] != before[one]} == (
+                {TOPIC} if is_marked else set()
+            )
+            if not is_marked:
+                assert claim.topics[TOPIC] == Life(before[TOPIC], 1)
+            elif is_back:
+                assert claim.topics[TOPIC] == Life(log.ids[TOPIC], 2, 1)
+            else:
+                assert (claim.topics[TOPIC], TOPIC in log.partitions) == (Life(before[TOPIC], 1, 1), False)
+    assert cut > 3
+
+
+async def test_topic_that_somebody_made_in_place_of_one_that_was_given_up_stays() -> None:
+    log = shop()
+    await create(log, SHOP_PLAN)
+    await given_up(log)
+    log.create(TOPIC, 1)
+    await given_up(log)
+    await create(log, SHRUNK)
+    assert TOPIC in log.partitions
+
+
+@examples(40, 150, given(turns=TURNS), phases=PHASES)
+def test_no_claim_of_a_worker_that_starts_takes_back_that_a_topic_was_given_up(turns: list[tuple[int, int]]) -> None:
+    log = shop()
+    race(log, [SHOP_PLAN])
+    former = log.ids[TOPIC]
+    client = SteppingClient(log)
+    acts: list[Coroutine[Any, Any, Any]] = [
+        owners.give_up(OWNERS, OWNER, [TOPIC], client),
+        create_owned(SHRUNK, client, KEY),
+        create_owned(SHRUNK, client, KEY),
+    ]
+    run_in_turns(acts, turns)
+    assert race(log, [SHRUNK]) == [True]
+    assert TOPIC not in log.partitions
+    (claim,) = standing(log)
+    assert claim.topics[TOPIC] == Life(former, 1, 1)
+
+
+async def test_account_that_may_not_delete_leaves_a_topic_that_was_given_up_without_records() -> None:
+    class Guarded(MemoryClient):
+        async def delete(self, topics: Collection[str]) -> None:
+            raise AccessError("no")
+
+    log = shop()
+    await create(log, SHOP_PLAN)
+    former = log.ids[TOPIC]
+    with pytest.raises(AccessError):
+        await owners.give_up(OWNERS, OWNER, [TOPIC], Guarded(log))
+    claim = await create_owned(SHOP_PLAN, Guarded(log), KEY, allow_missing=True)
+    assert claim.topics[TOPIC] == Life(former, 1, 1)
+    claim = await create_owned(SHOP_PLAN, MemoryClient(log), KEY, allow_missing=True)
+    assert claim.topics[TOPIC] == Life(log.ids[TOPIC], 2, 1)
+
+
+async def test_no_topic_is_created_for_an_audience_that_was_taken_out() -> None:
+    log = shop()
+    await create(log, SHRUNK)
+    assert TOPIC not in log.partitions

@@ -17,7 +17,7 @@ from aiokafka.errors import (
 )
 
 from stream_dp.runtime.kafka import outages as outage
-from stream_dp.runtime.kafka.transactions import PatientProducer
+from stream_dp.runtime.kafka.transactions import KafkaWriter, PatientProducer
 from stream_dp.runtime.worker.assembly import Worker
 
 PLACE = TopicPartition("visits", 0)
@@ -53,6 +53,30 @@ async def test_a_batch_whose_partition_has_no_leader_for_long_keeps_its_place() 
     batches, unknown = buffer.drain_by_nodes(ignore_nodes=set())
 
     assert (batches, unknown, sent.done()) == ({}, True, False)
+    await producer.stop()
+
+
+async def test_record_in_flight_for_a_deleted_topic_is_not_sent_again() -> None:
+    """The broker refuses it, and the client would keep it until somebody creates a topic with this name."""
+    producer = PatientProducer(bootstrap_servers="127.0.0.1:1")
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    buffer = producer._message_accumulator
+    other = TopicPartition("other", 0)
+    cluster: Any = None
+    writer = KafkaWriter(cluster, TopicPartition("changelog", 0), producer)
+    in_flight = []
+    for place in (PLACE, other):
+        await buffer.add_message(place, b"key", b"value", timeout=1)
+        in_flight.append(buffer._pop_batch(place))
+        await buffer.add_message(place, b"key", b"queued", timeout=1)
+
+    writer.give_up({PLACE.topic})
+    for batch in in_flight:
+        buffer.reenqueue(batch)
+
+    assert {place: len(batches) for place, batches in buffer._batches.items()} == {other: 2}
+    assert not buffer._pending_batches
+    buffer._batches.clear()
     await producer.stop()
 
 

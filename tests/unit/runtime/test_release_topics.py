@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.releases.republication import KeptRecord, WrittenAgain
 from stream_dp.runtime.faust.delivery import Carrier
-from stream_dp.runtime.faust.release_topics import ReleaseTopics, TopicRow
+from stream_dp.runtime.faust.release_topics import Reason, ReleaseTopics, TopicRow
 from stream_dp.runtime.kafka.client import TopicState
+from stream_dp.runtime.kafka.ownership import Life
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.windows.effects import Message, NoRows
+from stream_dp.runtime.kafka.transactions import PartitionLostError, Row
+from stream_dp.windows.effects import Message, NoRows, Rows
+from tests.support.machine import Machine
 from tests.support.releasing import plan
 
 SHOP = plan()
@@ -24,10 +29,33 @@ TOPIC = NAMES[0]
 PRESENT = {name: TopicState(f"id of {name}", 1) for name in NAMES}
 
 
-def loaded(views: Collection[ViewPlan] = (VIEW,), topics: ReleaseTopics | None = None) -> ReleaseTopics:
+LIVES = {name: Life(state.id, 1) for name, state in PRESENT.items()}
+CLOCK_MS = 70
+NO_ROWS = NoRows()
+
+
+def kept() -> None:
+    """Raise nothing: the partition keeps its owner."""
+
+
+def loaded(
+    views: Collection[ViewPlan] = (VIEW,),
+    topics: ReleaseTopics | None = None,
+    rows: Rows = NO_ROWS,
+    lives: Mapping[str, Life] = LIVES,
+    present: Mapping[str, TopicState] = PRESENT,
+) -> ReleaseTopics:
     topics = topics or ReleaseTopics(TOPICS.release)
-    topics.load(0, views, {name: state.id for name, state in PRESENT.items()}, PRESENT, NoRows())
+    topics.load(0, views, lives, present, rows, CLOCK_MS)
     return topics
+
+
+def machine(rows: Sequence[Row]) -> Rows:
+    return Machine(rows={key: value for key, value in rows if value is not None})
+
+
+def stored(row: TopicRow) -> Rows:
+    return machine([row.encode_row(TOPIC)])
 
 
 def test_audience_that_was_taken_out_misses_nothing() -> None:
@@ -45,20 +73,69 @@ def test_audience_that_was_taken_out_misses_nothing() -> None:
 def test_row_that_is_stored_while_all_is_forgotten_is_left_to_the_table() -> None:
     topics = loaded()
     topics.forget()
-    topics.take(0, TOPIC, TopicRow("another"))
+    topics.note_stored(0, TOPIC, TopicRow("another"))
     assert topics.row(0, TOPIC) is None
 
 
-def test_orders_of_former_topics_are_out_of_date() -> None:
-    """The control topic is read from its start after every rebalance, and may still have all orders of a topic."""
-    row: TopicRow | None = TopicRow("first")
-    for topic_id in ("second", "third"):
-        assert row is not None
-        row = row.ordered(topic_id)
-        assert row is not None
-        row = row.written(topic_id)
-    assert row == TopicRow("third", "", ("first", "second"))
-    assert [row.ordered(topic_id) for topic_id in ("first", "second", "third")] == [None] * 3
+ID = PRESENT[TOPIC].id
+
+
+@pytest.mark.parametrize(
+    ("row", "life", "present", "reason"),
+    [
+        (TopicRow(ID), Life(ID, 1), ID, None),
+        (None, Life(ID, 1), ID, None),
+        (None, None, ID, Reason.NOT_CREATED),
+        (TopicRow(ID), Life(ID, 1, 1), "", Reason.NOT_CREATED),
+        (TopicRow(ID), Life(ID, 1), "", Reason.DELETED),
+        (TopicRow(ID), Life(ID, 1), "another", Reason.DELETED),
+        (TopicRow(""), Life(ID, 1), "", Reason.DELETED),
+        (TopicRow(""), Life(ID, 1), ID, Reason.UNWRITTEN),
+        (TopicRow("former"), Life(ID, 2), ID, Reason.UNWRITTEN),
+    ],
+)
+def test_topic_is_live_or_missing_for_a_reason(
+    row: TopicRow | None, life: Life | None, present: str, reason: Reason | None
+) -> None:
+    lives = {**LIVES, TOPIC: life} if life else {name: one for name, one in LIVES.items() if name != TOPIC}
+    there = {name: state for name, state in PRESENT.items() if name != TOPIC}
+    if present:
+        there[TOPIC] = TopicState(present, 1)
+    topics = loaded(rows=NO_ROWS if row is None else stored(row), lives=lives, present=there)
+    assert topics.missing == ({} if reason is None else {TOPIC: reason})
+    assert (TOPIC in topics.stopped) is (reason is not None)
+    assert [name for _, name, _ in topics.unwritten] == [TOPIC] * (reason == Reason.UNWRITTEN)
+
+
+def test_problem_names_the_remedy_of_its_reason() -> None:
+    audience = next(iter(VIEW.audiences))
+    others = NAMES[1:]
+    remedies = {
+        "`stream-dp acl FILE --worker PRINCIPAL`": loaded(lives={name: LIVES[name] for name in others}),
+        f"`stream-dp republish FILE {VIEW.view} {audience}`": loaded(present={name: PRESENT[name] for name in others}),
+        "is writing topic": loaded(rows=stored(TopicRow(""))),
+    }
+    for remedy, topics in remedies.items():
+        (problem,) = topics.problems
+        assert remedy in problem
+        assert f"audience {audience}" in problem
+
+
+def test_topic_that_was_given_up_begins_anew() -> None:
+    """Only records that leave from then on are written to it, also if it is created much later."""
+    topics = ReleaseTopics(TOPICS.release)
+    given_up = {**LIVES, TOPIC: Life(ID, 1, 1)}
+    (fresh,) = topics.load(0, [VIEW], given_up, {}, rows_of_all(TopicRow(ID)), CLOCK_MS)
+    assert fresh == TopicRow("", 1, CLOCK_MS).encode_row(TOPIC)
+
+    created = {**LIVES, TOPIC: Life("new", 2, 1)}
+    begun = machine([*(TopicRow(one.id).encode_row(name) for name, one in LIVES.items()), fresh])
+    assert topics.load(0, [VIEW], created, {**PRESENT, TOPIC: TopicState("new", 1)}, begun, CLOCK_MS + 1) == []
+    assert topics.unwritten == [(0, TOPIC, "new")]
+
+
+def rows_of_all(row: TopicRow) -> Rows:
+    return machine([*(TopicRow(one.id).encode_row(name) for name, one in LIVES.items()), row.encode_row(TOPIC)])
 
 
 async def test_topic_that_is_stopped_before_the_wait_begins_ends_it() -> None:
@@ -102,14 +179,15 @@ async def test_topic_that_is_stopped_while_another_is_left_out_gets_nothing() ->
     made.leave_out = leave_out
     messages = [Message(name, b"key", b"value") for name in NAMES[:2]]
     async with asyncio.timeout(5):
-        assert not await made._publish_or_stop(messages, owner, 0)
-        assert await made._publish_or_stop(messages, owner, 0)
+        assert not await made._publish_or_stop(messages, owner, 0, kept)
+        assert await made._publish_or_stop(messages, owner, 0, kept)
     assert owner.calls == []
 
 
 async def test_topic_of_others_that_is_stopped_repeats_no_record() -> None:
     topics, owner = loaded(), Owner()
-    publishing = asyncio.ensure_future(carrier(topics)._publish_or_stop([Message(TOPIC, b"key", b"value")], owner, 0))
+    message = Message(TOPIC, b"key", b"value")
+    publishing = asyncio.ensure_future(carrier(topics)._publish_or_stop([message], owner, 0, kept))
     while not owner.calls:
         await asyncio.sleep(0)
     topics.look({}, [NAMES[1]])
@@ -118,6 +196,33 @@ async def test_topic_of_others_that_is_stopped_repeats_no_record() -> None:
     async with asyncio.timeout(5):
         assert await publishing
     assert owner.calls == [[TOPIC]]
+
+
+async def test_worker_that_lost_a_partition_waits_for_none_of_its_topics() -> None:
+    """It watches them no more, so it would publish nothing of its other partitions either."""
+    topics, owner = loaded(), Owner()
+
+    def lost() -> None:
+        raise PartitionLostError
+
+    topics.forget()
+    with pytest.raises(PartitionLostError):
+        async with asyncio.timeout(5):
+            await carrier(topics)._publish_or_stop([Message(TOPIC, b"key", b"value")], owner, 0, lost)
+
+
+async def test_record_that_waits_for_a_missing_topic_is_left_out_once_that_is_known() -> None:
+    """A partition is loaded while one of its records is published, as after new settings."""
+    topics, owner = loaded(), Owner()
+    topics.forget()
+    publishing = asyncio.ensure_future(
+        carrier(topics)._publish_or_stop([Message(TOPIC, b"key", b"value")], owner, 0, kept)
+    )
+    while not owner.calls:
+        await asyncio.sleep(0)
+    loaded(topics=topics, present={})
+    async with asyncio.timeout(5):
+        assert not await publishing
 
 
 def test_second_pass_tells_what_happened_during_the_first() -> None:

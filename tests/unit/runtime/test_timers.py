@@ -39,7 +39,15 @@ def sent_to(worker: Worker, topic: str) -> Callable[[], list[int]]:
 def timers_of(worker: Worker, client: MemoryClient | None = None, clock: Clock | None = None) -> Timers:
     reads = client or MemoryClient(log_of(worker))
     clock = clock or Clock()
-    adoption = Adoption(Settled(worker.plan), reads, "", worker.app.outage, lambda _: None, clock, lambda: False)
+    adoption = Adoption(
+        Settled(worker.plan, topics=worker.host.claims),
+        reads,
+        "",
+        worker.app.outage,
+        lambda _: None,
+        clock,
+        lambda: False,
+    )
     return Timers(worker.app, worker.host, reads, adoption, clock)
 
 

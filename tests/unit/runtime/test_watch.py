@@ -45,6 +45,8 @@ class Cluster:
     outage: Any = None
     made_with: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of topics, as far as they matter."""
+    creates: bool = True
+    """Whether this account may create them."""
     obeys: bool = True
     """Whether this account may change them."""
     deleted_before: dict[str, int] = field(default_factory=dict)
@@ -84,6 +86,8 @@ class Cluster:
         return self
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
+        if not self.creates:
+            raise AccessError("does not let this account create it")
         for topic in topics:
             self.present.setdefault(topic.name, TopicState(f"another {topic.name}", topic.partitions))
 
@@ -148,6 +152,30 @@ async def test_topic_without_state_is_created_again(cluster: Cluster, topic: str
         await watch.look()
     assert cluster.present[topic].id == f"another {topic}"
     assert cluster.begun_again == ([topic] if topic == TOPICS.ticks else [])
+
+
+@pytest.mark.parametrize("topic", sorted(STATELESS))
+async def test_topic_without_state_that_cannot_be_created_is_named_until_it_exists(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    watch, was = cluster.watch(), cluster.present[topic]
+    cluster.creates = False
+    del cluster.present[topic]
+    for _ in range(4):
+        await watch.look()
+    assert [*watch.uncreated] == [topic]
+    assert caplog.messages == [*watch.uncreated.values()]
+
+    cluster.present[topic] = was
+    await watch.look()
+    assert watch.uncreated == {}
+    del cluster.present[topic]
+    for _ in range(3):
+        await watch.look()
+    cluster.creates = True
+    await watch.look()
+    assert watch.uncreated == {}
+    assert cluster.present[topic].id == f"another {topic}"
 
 
 @pytest.mark.parametrize("topic", sorted(RELEASED))
