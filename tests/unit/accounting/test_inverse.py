@@ -41,7 +41,7 @@ def test_a_target_that_nothing_keeps_is_refused(epsilon: Fraction) -> None:
         rho_within(epsilon, Fraction(1, 2))
 
 
-@pytest.mark.parametrize("exponent", [-20_000, -65, -3, -1, 0, 1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("exponent", [-4000, -65, -3, -1, 0, 1, 2, 7, 64, 1000])
 @pytest.mark.parametrize("mantissa", [1 << 63, (1 << 63) + 1, (1 << 64) - 1])
 def test_the_largest_number_is_found_in_few_steps_however_far_it_is(exponent: int, mantissa: int) -> None:
     bound = Fraction(mantissa) * Fraction(2) ** exponent

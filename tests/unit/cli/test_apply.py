@@ -65,7 +65,7 @@ def started(visits: Plan, log: MemoryLog) -> MemoryLog:
 @pytest.fixture
 def noon(visits: Plan, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """The same at a time that does not go on."""
-    for module in ("settings_changes", "status"):
+    for module in ("settings_changes", "reports"):
         monkeypatch.setattr(f"stream_dp.operations.{module}.wall_clock_ms", lambda: NOON)
     begin(visits, log, NOON - 3_600_000)
     return log
