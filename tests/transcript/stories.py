@@ -159,6 +159,7 @@ class _Author:
         window = dict(view.get("window") or self._random.choice(SHAPES))
         window["grace"] = self._one("0s", "2s", "5s", "15s")
         window["max_ahead"] = self._one("1s", "15s")
+        window["catch_up"] = self._one("0s", "7s", "30s")
         if self._chance(1, 3):
             window |= {"clock": "event", "idle": self._one("10s", "1h")}
         view["window"] = window
