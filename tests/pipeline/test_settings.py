@@ -389,7 +389,7 @@ async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_r
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     slow = [Fault("views.pages", "a window takes 5 s to compute")]
-    monkeypatch.setattr("stream_dp.runtime.verdicts.never_in_time", lambda plan, lists: slow)
+    monkeypatch.setattr("stream_dp.runtime.verdicts.find_late_views", lambda plan, lists: slow)
     await made.apply(2, SHARPER)
     history = await settled(made, 2, "refused")
     assert history.reason(2) == "views.pages: a window takes 5 s to compute"

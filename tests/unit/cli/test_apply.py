@@ -52,7 +52,7 @@ def begin(plan: Plan, log: MemoryLog, at_ms: int) -> None:
     log.create("visits", 2)
     log.create("visits-control", 1)
     assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, at_ms)))
-    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).use(1))
+    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).state_use(1))
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ def test_settings_that_workers_have_used_and_that_cannot_be_planned_name_the_rem
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog
 ) -> None:
     accept_broken(visits, started)
-    assert asyncio.run(SettingsLog(visits, MemoryClient(started)).use(2))
+    assert asyncio.run(SettingsLog(visits, MemoryClient(started)).state_use(2))
     said = call("apply", visits_file, "--yes")
     assert said.code == 2
     assert "settings 2: they are accepted, but cannot be planned here" in said.err
