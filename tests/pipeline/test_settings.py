@@ -336,7 +336,7 @@ async def test_broker_that_fails_once_a_verdict_was_read_ends_no_worker(
     assert failed == [2]
 
 
-async def test_accepted_settings_that_nobody_can_plan_end_workers_until_others_are_posted(
+async def test_unplannable_settings_end_workers_until_others_are_posted(
     changing: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another version accepted them. What was released and charged before stays, and they cost nothing."""

@@ -1,4 +1,4 @@
-"""Dead letters for a topic that takes none: dropped and counted, and never waited for by counting."""
+"""Dead letters for a topic that takes none are dropped and counted, and do not hold up counting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stream_dp.windows.effects import Message
 
 
 class Owner:
-    """A writer; a topic without a leader acknowledges nothing."""
+    """Writer whose topics without a leader acknowledge nothing."""
 
     def __init__(self) -> None:
         self.has_leader = asyncio.Event()
