@@ -107,9 +107,9 @@ def replay(
 
     Workers release windows without events, too, and they cost budget. If a stretch without events has more than 200
     windows of all views together, these are not replayed: their charges are counted, and the output says how many were
-    left out. The other windows are the same as with --all-windows. All windows are replayed if the rows are not in order of time, or if
-    windows depend on earlier ones: windows of panes, lists made of releases, kind topk, `unlock`, `sharpen`, or a view
-    that falls back to coarser levels. If you stop the command with Ctrl-C, no files are left.
+    left out. The other windows are the same as with --all-windows. All windows are replayed if the rows are not in
+    order of time, or if windows depend on earlier ones: windows of panes, lists made of releases, kind topk, `unlock`,
+    `sharpen`, or a view that falls back to coarser levels. If you stop the command with Ctrl-C, no files are left.
 
     The cost is that for one user, to an audience alone, in the period of the ledger that spent most.
 

@@ -60,12 +60,12 @@ def find_problems(
         *_lost_records(plan, reports),
         *_refused(presented(plan), reports.statements, times),
         *_settings_problems(reports),
-        *_workers_problems(reports, unowned),
+        *_worker_problems(reports, unowned),
         *(Problem("topic_settings", "", words) for words in dict.fromkeys(topics)),
-        *_transactions_problems(reports),
+        *_transaction_problems(reports),
         *_group_problems(plan, reports),
-        *_views_problems(views, reports),
-        *_watermarks_problems(views),
+        *_view_problems(views, reports),
+        *_watermark_problems(views),
         *(Problem("budget_exhausted", name, _exhausted(name, one)) for name, one in budgets.items() if one.spent),
     ]
 
@@ -89,7 +89,7 @@ def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[s
                 yield Problem("budget_exhausted", view, words)
 
 
-def _workers_problems(reports: Reports, unowned: Sequence[int]) -> Iterator[Problem]:
+def _worker_problems(reports: Reports, unowned: Sequence[int]) -> Iterator[Problem]:
     running = reports.running
     if not running and not reports.members:
         yield Problem("no_worker", "", "No worker runs. Start one: `stream-dp worker FILE`.")
@@ -106,13 +106,13 @@ def _workers_problems(reports: Reports, unowned: Sequence[int]) -> Iterator[Prob
         )
         yield Problem("partition_without_worker", numbers, words)
     for worker in reports.workers:
-        yield from _worker_problems(worker, reports)
+        yield from _single_worker_problems(worker, reports)
     if running and all(worker.clock_ahead_ms for worker in running):
         words = "No worker's clock agrees with the broker's; no window closes. Check the broker's clock."
         yield Problem("broker_clock", "", words)
 
 
-def _transactions_problems(reports: Reports) -> Iterator[Problem]:
+def _transaction_problems(reports: Reports) -> Iterator[Problem]:
     """Yield the open transactions that block workers; several workers may report the same one."""
     open_ms: dict[tuple[str, int, int], int] = {}
     for worker in reports.running:
@@ -138,7 +138,7 @@ def _group_problems(plan: Plan, reports: Reports) -> Iterator[Problem]:
         yield Problem("rebalancing", plan.id, "The workers are rebalancing partitions. Wait.")
 
 
-def _worker_problems(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
+def _single_worker_problems(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
     name = worker.instance
     if reports.is_silent(worker):
         silent = _ago(reports.now_ms - worker.reported_ms)
@@ -200,7 +200,7 @@ def _lost_records(plan: Plan, reports: Reports) -> Iterator[Problem]:
                 yield Problem("records_missing", source, words)
 
 
-def _views_problems(views: Mapping[str, ViewSummary], reports: Reports) -> Iterator[Problem]:
+def _view_problems(views: Mapping[str, ViewSummary], reports: Reports) -> Iterator[Problem]:
     """Yield the views whose releases are late."""
     for name, view in views.items() if reports.running else ():
         if view.next_due_ms is not None and reports.now_ms > view.next_due_ms + BEHIND_MS:
@@ -216,7 +216,7 @@ def _views_problems(views: Mapping[str, ViewSummary], reports: Reports) -> Itera
             yield Problem("view_behind", name, words)
 
 
-def _watermarks_problems(views: Mapping[str, ViewSummary]) -> Iterator[Problem]:
+def _watermark_problems(views: Mapping[str, ViewSummary]) -> Iterator[Problem]:
     """Yield the views whose windows wait for the watermarks of a partition."""
     for name, view in views.items():
         if (slow := view.held_up_by) is not None:

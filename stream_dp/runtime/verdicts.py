@@ -2,8 +2,8 @@
 
 Posted settings are not in effect yet. One worker, the owner of the control partition, plans them and writes its verdict
 to the control topic: `accepted`, or `refused` with the reason. If no other worker runs, a worker that starts does this.
-Two workers may each give one: which verdict counts follows from the log (`stream_dp.control.acceptance`).
-Workers use only accepted settings. Refused settings never take effect, and the next settings get the next number.
+Two workers may each give one: which verdict counts follows from the log (`stream_dp.control.acceptance`). Workers use
+only accepted settings. Refused settings never take effect, and the next settings get the next number.
 
 Accepted settings that workers cannot use are replaced by posting others. If no worker has stated that it uses the
 unusable ones, the judge of the next posting first takes their acceptance back. If a worker has, they stay, and only a

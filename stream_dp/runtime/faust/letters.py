@@ -1,7 +1,7 @@
 """Sends dead letters without letting their topic hold up counting.
 
-A dead-letter topic may have no leader while all other topics answer. Counting does not depend on it: while
-a partition of the topic does not acknowledge letters, further letters for it are dropped and counted.
+A dead-letter topic may have no leader while all other topics answer. Counting does not depend on it: while a partition
+of the topic does not acknowledge letters, further letters for it are dropped and counted.
 """
 
 from __future__ import annotations

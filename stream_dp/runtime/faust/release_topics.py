@@ -5,15 +5,15 @@ before. This module alone decides which topics are missing, and why:
 
 * *not created*: the application has no such topic yet, for example because the account may not create it. The worker
   tries again.
-* *deleted*: somebody deleted the topic, or replaced it by another one with its name. Nothing is written to a topic that
+* *deleted*: someone deleted the topic, or replaced it by another one with its name. Nothing is written to a topic that
   no one asked for, so an operator must run `stream-dp republish`, which creates the topic and claims it.
 * *unwritten*: the claimed topic exists, and records are still to be written to it. The worker does this on its own.
 
 This follows from three things: the topic that the application claims (`ownership.Life`), the topic that exists, and the
 row of the topic in the releases table, which has the id of the topic that every record was written to. A topic is live
 if it exists with the id in its row. Otherwise its records count as published, and are kept with the others of their
-window. Before the first record is left out, the id is removed from the row. So if the topic was reported
-as deleted by mistake, or was restored, no record is missing.
+window. Before the first record is left out, the id is removed from the row. So if the topic was reported as deleted by
+mistake, or was restored, no record is missing.
 
 If a claimed topic exists with another id than that in its row, the owner of the partition writes every kept record to
 it, with the time of its slot, and then stores the id (`Republisher`). If the worker crashes before that, it starts

@@ -111,7 +111,7 @@ async def create_owned(
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
-    A deleted topic without state is created again. If somebody else deleted a release topic, it is not created again,
+    A deleted topic without state is created again. If someone else deleted a release topic, it is not created again,
     and another topic with its name is not claimed, unless it is in `republished`: the claim keeps the id of the deleted
     topic. A release topic that the application gave up is deleted if it still exists, and created again only if it has
     an audience.

@@ -1,8 +1,8 @@
 """Schemas from a registry: asked for once, before the records that need them are counted, and waited for.
 
-The numbers of a registry are permanent: the schema of a number never changes. That a number is missing is believed for
-a single chunk only: a number that one user made up may be the schema of other users a moment later. Workers wait for a
-registry that does not answer. A registry that rejects a number while it answers other questions lacks that number.
+The numbers of a registry are permanent: the schema of a number never changes. The answer that a number is missing is
+believed for one chunk only: a number that one user made up may be the schema of other users a moment later. Workers
+wait for a registry that does not answer. A registry that rejects a number while it answers other questions lacks it.
 """
 
 from __future__ import annotations
