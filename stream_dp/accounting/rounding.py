@@ -97,7 +97,7 @@ def largest(within: Callable[[Fraction], bool]) -> Fraction:
         A positive m 2^e with 2^63 <= m < 2^64.
 
     Raises:
-        ParameterError: the bound is kept or broken by every number between 2^-4096 and 2^4096 that was tried.
+        ParameterError: no limit was found between 2^-4096 and 2^4096: every number tried keeps the bound, or none does.
 
     Time: about 64 calls of `within`, and twice the logarithm of the result's exponent.
     """
@@ -109,8 +109,8 @@ def largest(within: Callable[[Fraction], bool]) -> Fraction:
 
 
 _LARGEST_EXPONENT = 1 << 12
-"""No budget is so large or so small. Without an end, a bound that nothing keeps would fill the memory: the numbers that
-are tried double in length."""
+"""No budget is larger than 2 to this power, or smaller than its inverse. Without an end, a search for a limit that does
+not exist would fill the memory: the numbers tried double in length."""
 
 
 def _exponent(within: Callable[[Fraction], bool]) -> int:
@@ -128,10 +128,10 @@ def _exponent(within: Callable[[Fraction], bool]) -> int:
 
 
 def _first_step(is_far_enough: Callable[[int], bool]) -> int:
-    """The first of 1, 2, 4, ... that is far enough.
+    """Return the first of 1, 2, 4, ... that is far enough.
 
     Raises:
-        ParameterError: none is, up to `_LARGEST_EXPONENT`.
+        ParameterError: none up to `_LARGEST_EXPONENT` is.
     """
     step = 1
     while not is_far_enough(step):

@@ -139,9 +139,9 @@ def feed(
 
     Watermarks let windows of views with clock: event close. If the rows are in order of time, there is one before the
     first event of each window and one at the end. Otherwise there is only the last, so all windows close together.
-    Views with clock: wall need none. If a feed was interrupted, or a producer writes no watermarks, --watermark writes
-    one alone. It is refused if workers would not believe it, and without --unchecked-data if it is much later than the
-    newest records of the topic.
+    Views with clock: wall need none. If a feed was interrupted, or a producer writes no watermarks, use --watermark
+    to write one without events. It is refused if workers would not believe it. It is also refused if it is much later
+    than the newest records of the topic, unless you add --unchecked-data.
 
     \b
     History first, then the worker:  stream-dp feed app.yaml --from events.csv

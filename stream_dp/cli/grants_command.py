@@ -48,12 +48,12 @@ WINDOWS = {"all": "all", "retained": "released before it starts", "future": "rel
 def grant(file: Path, *, as_json: bool, **wanted: object) -> None:
     """Let an AUDIENCE of the application that FILE describes see a LEVEL.
 
-    A finer level: every retained window is published again, sharper. The ledger pays the difference to the finest
-    release that any audience has of the window; in a pool it pays for a step to the level. A coarser level is for
-    windows to come; retained windows stay as they are and become no finer, except where `unlock` or `sharpen` of the
-    settings says so and the level is not below the one that the audience starts with. Level none: nothing more is
-    published for the audience, until a newer grant. What was published stays in its topic. Of several grants for a
-    window the newest decides; without one, the configuration does.
+    With a finer level, every retained window is published again, sharper. The ledger pays the difference to the finest
+    release that any audience has of the window; in a pool it pays for a step to the level. A coarser level applies to
+    future windows. Retained windows stay as they are. They become finer only by `unlock` or `sharpen` in the settings,
+    and not even then if the granted level is below the one that the audience starts with. With level none, nothing
+    more is published for the audience until a newer grant. What was published stays in its topic. If several grants
+    cover a window, the newest decides; without one, the configuration does.
 
     \b
     stream-dp grant app.yaml partner --level detailed

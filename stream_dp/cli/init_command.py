@@ -18,7 +18,7 @@ from stream_dp.config.access import BrokerConfig, plan_broker
 from stream_dp.config.plan import ViewPlan
 from stream_dp.config.shares import windows_in
 from stream_dp.errors import ConfigError
-from stream_dp.operations.event_columns import SAMPLED_ROWS, Guess, Malformed, guess, topic_rows, without_outliers
+from stream_dp.operations.event_columns import SAMPLED_ROWS, Guess, MalformedRows, guess, topic_rows, without_outliers
 from stream_dp.operations.event_tables import BadRow, Row, open_table
 from stream_dp.operations.first_file import Answers, best_pair, first_file, usual_period, usual_window, zone_note
 from stream_dp.operations.outliers import describe
@@ -48,8 +48,8 @@ MANY_WINDOWS = 12
 @click.option(
     "--zone",
     type=Parsed("zone", check_zone),
-    help="Time zone such as Europe/Berlin: of times without an offset, and in which windows begin at midnight, weeks "
-    "on Mondays. [default: UTC]",
+    help="Time zone such as Europe/Berlin. It applies to times without an offset. Windows begin at its midnight, and "
+    "weeks on Mondays. [default: UTC]",
 )
 @click.option("--window", help="How often counts are released: 1h, 1d, 1w, 1mo.")
 @click.option("--period", help="The promise is for so long: 4w, 1y; a whole number of windows.")
@@ -158,12 +158,12 @@ async def _read(topic: str, broker: str) -> tuple[list[Row | BadRow], int]:
         return await topic_rows(client, topic)
 
 
-def _malformed(malformed: Sequence[Malformed], *, are_rows: bool) -> Iterator[str]:
-    """Yield how many rows have no usable time, the first of them, and why.
+def _describe_malformed(malformed: Sequence[MalformedRows], *, are_rows: bool) -> Iterator[str]:
+    """Yield for each reason how many rows have no usable time, and the first of them.
 
     Args:
         malformed: the rows, by reason.
-        are_rows: whether they are rows of a file; else they are the newest records of a topic.
+        are_rows: True for rows of a file, False for the newest records of a topic.
     """
     for one in malformed:
         if not are_rows:
@@ -225,7 +225,7 @@ def _asked(found: Guess, answers: Answers, given: dict[str, Any], *, needs_time:
     for one in outlying:
         which = describe(one) if needs_time else f"{one.span.events:,} of the newest records are {one.why}"
         click.echo(f"Column {time!r}: {which}. The configuration is based on the others.")
-    for line in _malformed(found.malformed.get(time, ()), are_rows=needs_time):
+    for line in _describe_malformed(found.malformed.get(time, ()), are_rows=needs_time):
         click.echo(f"Column {time!r}: {line}")
     now_ms = wall_clock_ms()
     unit, first_ms, last_ms = found.times.get(time, ("ms", now_ms, now_ms))

@@ -38,7 +38,7 @@ from stream_dp.windows.durations import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_STRETCHES = 5
-"""Stretches without events that are named."""
+"""Largest number of stretches without events that the output names."""
 PRIVATE = "Publishing this output spends budget of the people in it, and no ledger of an application counts that."
 
 
@@ -105,11 +105,11 @@ def replay(
     stream-dp replay app.yaml events.csv               a table: windows, keys, cost
     stream-dp replay app.yaml events.csv --out trial   the records, too
 
-    Workers release windows without events, too, and they cost budget. Where more than 200 windows in a row have no
-    events, they are not replayed: their charges are counted, and the output says how many they are. The other windows
-    are the same as with --all-windows. All windows are replayed if the rows are not in order of time, or if windows
-    depend on earlier ones: windows of panes, lists made of releases, kind topk, unlocks. If you stop the command with
-    Ctrl-C, no files are left.
+    Workers release windows without events, too, and they cost budget. If a stretch without events has more than 200
+    windows of all views together, these are not replayed: their charges are counted, and the output says how many were
+    left out. The other windows are the same as with --all-windows. All windows are replayed if the rows are not in
+    order of time, or if windows depend on earlier ones: windows of panes, lists made of releases, kind topk, `unlock`,
+    `sharpen`, or a view that falls back to coarser levels. If you stop the command with Ctrl-C, no files are left.
 
     The cost is that for one user, to an audience alone, in the period of the ledger that spent most.
 
@@ -139,7 +139,7 @@ def replay(
     err.print(f"{windows:,} windows to release, including windows without events", markup=False)
     why_all = why_all_windows(read.views, ordered=read.survey.ordered)
     if why_all and windows > LONG_STRETCH and not all_windows:
-        err.print(f"Every window is replayed, also in long stretches without events: {why_all}.")
+        err.print(f"Every window is replayed, even in long stretches without events: {why_all}.")
     with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
         task = bar.add_task("windows", total=windows)
 
@@ -147,7 +147,7 @@ def replay(
             bar.update(task, completed=released)
 
         result = asyncio.run(replayed(plan, read, progress=show, all_windows=all_windows))
-    for line in _left_out(result.skipped):
+    for line in _describe_left_out(result.skipped):
         err.print(line)
     found = [one for one in result.audiences if wanted is None or one.view in wanted]
     written = [] if out is None else write_releases(found, out)
@@ -175,8 +175,8 @@ def replay(
     err.print(PRIVATE)
 
 
-def _left_out(skipped: SkippedWindows) -> Iterator[str]:
-    """Say which windows were not replayed."""
+def _describe_left_out(skipped: SkippedWindows) -> Iterator[str]:
+    """Yield the lines that say which windows were not replayed."""
     for stretch, number in skipped.stretches[:MOST_STRETCHES]:
         between = f"between {moment(stretch.from_ms)} and {moment(stretch.until_ms)}"
         yield f"{number:,} windows without events {between} were not replayed."

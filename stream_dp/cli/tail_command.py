@@ -201,10 +201,10 @@ def record_line(record: AnyRecord) -> str:
     ]
     more = rest(record, KEYS_IN_A_LINE)
     found = ", ".join(keys) + (f", {more}" if more else "")
-    return f"{head}: {level_words(record)}{_interrupted(record)}; {found or record.empty}; {total}"
+    return f"{head}: {level_words(record)}{_describe_interruption(record)}; {found or record.empty}; {total}"
 
 
-def _interrupted(release: Release) -> str:
+def _describe_interruption(release: Release) -> str:
     return ", interrupted by outages" if release.interrupted else ""
 
 
@@ -216,7 +216,9 @@ def _body(seen: Seen, rows: int) -> RenderableType:
     release = seen.release
     if release is None:
         return Group(*parts)
-    parts.append(Text.assemble((level_words(release), "bold"), f"   {release.extent()}{_interrupted(release)}"))
+    parts.append(
+        Text.assemble((level_words(release), "bold"), f"   {release.extent()}{_describe_interruption(release)}")
+    )
     if release.revision > 1:
         parts.append(_replaced(release, seen.before))
     parts.append(_keys(release, seen.before, rows))

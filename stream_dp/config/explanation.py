@@ -466,23 +466,23 @@ def _view_warnings(view: ViewPlan, plan: Plan) -> Iterator[str]:
 
 
 DELIVERY_MS = 120_000
-"""Time that producers usually try to deliver a record: Java's default of `delivery.timeout.ms`."""
+"""How long producers usually try to deliver a record: the default of `delivery.timeout.ms` in Java."""
 
 
 def _short_wait(view: ViewPlan) -> Iterator[str]:
-    """Warn of windows that close before a producer that is cut off gives up.
+    """Warn if windows close before a producer that is cut off gives up.
 
-    Ticks go on if that producer alone is cut off: there is no silence, and no catch-up. Watermarks are not affected:
-    whoever writes them knows what is delivered.
+    If only that producer is cut off, ticks continue: there is no silence and no catch-up. Watermarks are not affected:
+    their writer knows what was delivered.
     """
     window = view.window
     waits_ms = window.grace_ms + window.catch_up_ms
     if window.clock == "wall" and waits_ms < DELIVERY_MS:
         yield (
-            f"view {view.view}: window.grace and window.catch_up are {format_duration(waits_ms)} together. A producer "
-            f"usually tries to deliver a record for {format_duration(DELIVERY_MS)} (delivery.timeout.ms). If it alone "
-            "cannot reach the broker for longer than window.grace, records that it delivers afterwards are late. Raise "
-            "window.grace, or lower delivery.timeout.ms"
+            f"view {view.view}: window.grace and window.catch_up add up to {format_duration(waits_ms)}. A producer "
+            f"usually tries to deliver a record for {format_duration(DELIVERY_MS)} (delivery.timeout.ms). If one "
+            "producer alone cannot reach the broker for longer than window.grace, records that it delivers afterwards "
+            "are late. Raise window.grace, or lower delivery.timeout.ms"
         )
 
 

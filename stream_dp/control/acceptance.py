@@ -1,4 +1,4 @@
-"""Acceptance of settings: which posted settings are in effect, as the control topic alone says.
+"""Acceptance of settings: the control topic alone decides which posted settings are in effect.
 
 Posted settings need a verdict, which one worker gives: the owner of the control partition. Before a worker counts,
 charges, releases or announces anything by accepted settings, it states in the topic that it uses them (`Use`). Every
@@ -7,12 +7,12 @@ reader of the topic up to the same offset applies the same rules, in the order o
 1. A verdict counts only if its settings have none yet and all settings before them have one. Refused settings are never
    in effect.
 2. A verdict that takes an acceptance back counts only if its settings are the newest accepted ones and no statement of
-   their use stands before it. They are refused from then on. Nothing was counted, charged, released or announced by
+   their use comes before it. They are refused from then on. Nothing was counted, charged, released or announced by
    them; only empty topics may be left.
 3. A statement of use counts only if its settings are accepted at that place. A worker that reads its own statement back
    and finds that it does not count must not use the settings.
 4. A verdict counts only if its judge had read every verdict and statement before it that counts. So no verdict rests on
-   settings that were taken back, or on the belief that no worker runs while one has begun.
+   settings that were taken back, or on the belief that no worker runs when one has started.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stream_dp.control.editions import Posted
 from stream_dp.windows.encoding import UNDECODABLE
 
 VERDICTS = b"verdicts/"
-"""Prefix of the keys of verdicts on settings. Each verdict has a key of its own, so that compaction leaves it."""
+"""Prefix of the keys of verdicts on settings. Each verdict has a key of its own, so compaction keeps it."""
 USES = b"uses/"
 """Prefix of the keys of statements of use. Each has a key of its own, too."""
 
@@ -117,7 +117,7 @@ class SettingsHistory:
 
     Attributes:
         posted: all settings, in the order of their numbers, which begin with 1.
-        verdicts: the verdict on each that counts, by number; of one that was taken back, the verdict that did so.
+        verdicts: the verdict on each that counts, by number; for settings that were taken back, the one that did so.
         used: highest number of settings that a worker has used; 0 if none has used any.
         decisions: number of verdicts and statements that count.
     """

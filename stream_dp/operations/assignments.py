@@ -19,8 +19,8 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
     """Return the plan in effect with some settings of a view changed.
 
     Args:
-        before: in effect, as the plan of a file.
-        view: its name.
+        before: the plan in effect, as that of a file.
+        view: the name of the view.
         assignments: `KEY=VALUE` each: a setting of the view; or `ladders.LADDER.LEVEL` or a setting of any view,
             `views.VIEW...`. Without a value a setting, level or view is removed.
 
@@ -31,7 +31,7 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
 
 
 def assigned(before: Plan, view: str, assignments: Sequence[str]) -> dict[str, Any]:
-    """Return the data of that plan, which need not be valid; arguments as of `tuned`.
+    """Return the data of the plan that `tuned` returns, which may be invalid; for the arguments see there.
 
     Raises:
         ConfigError: there is no such view, or an assignment is wrong.
@@ -43,7 +43,8 @@ def assigned(before: Plan, view: str, assignments: Sequence[str]) -> dict[str, A
         path = key.split(".")
         if not sign or not all(path):
             raise ConfigError("write KEY=VALUE, such as k=20 or window.grace=1m", assignment)
-        entry, value = _entry(raw.get("views"), view, assignment), _value(assignment, text)
+        entry = _entry(raw.get("views"), view, assignment)
+        value = _value(assignment, text)
         if path[0] == "levels":
             path = _in_ladder(raw["ladders"], entry.get("ladder"), path, assignment)
         if path[0] == "ladders":
@@ -79,7 +80,9 @@ def _set_level(ladders: dict[str, Any], path: Sequence[str], assignment: str, va
     """Set the epsilon or share of a level of a ladder, add a level in the order of these, or remove one."""
     if len(path) != 3 or path[1] not in ladders or isinstance(value, dict | list):
         raise ConfigError('write a ladder, a level and its epsilon or share: "ladders.LADDER.LEVEL=1/2"', assignment)
-    levels, name, key = ladders[path[1]], path[2], _key_of(ladders[path[1]])
+    levels = ladders[path[1]]
+    name = path[2]
+    key = _key_of(levels)
     at = next((at for at, level in enumerate(levels) if level["level"] == name), None)
     if value is None:
         ladders[path[1]] = [level for level in levels if level["level"] != name]

@@ -9,8 +9,8 @@ from stream_dp.config.plan import ViewPlan
 from stream_dp.kinds.kind import KindPlan
 
 LONG_STRETCH = 200
-"""Windows of all views: a replay leaves out a stretch with more of them. It releases that many in a few seconds, and to
-leave them out it starts its worker again, which takes half a second."""
+"""Number of windows of all views. A replay leaves out a stretch with more windows than this. It takes a few seconds to
+release this many, and half a second to leave them out, because the worker is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ def stretch_between(views: Sequence[ViewPlan], last_ms: int | None, next_ms: int
         next_ms: time of the event after it, or the end of the history.
         until_ms: the end of the history.
     """
-    begins = {view.name: _begins(view, next_ms) for view in views}
+    begins = {view.name: _first_start_ms(view, next_ms) for view in views}
     since_ms = min(begins.values()) if last_ms is None else last_ms
     step_ms = min(view.window.shape.grid.shortest_ms for view in views)
     if len(views) * ((next_ms - since_ms) // step_ms + 2) <= LONG_STRETCH:
-        return None  # nearly always: this is asked for every event
-    from_ms = since_ms if last_ms is None else max(_closes(view, last_ms) for view in views)
+        return None  # The usual case: this function is called for every event.
+    from_ms = since_ms if last_ms is None else max(_last_close_ms(view, last_ms) for view in views)
     firsts: dict[str, int] = {}
     nexts: dict[str, int] = {}
     for view in views:
@@ -56,19 +56,19 @@ def stretch_between(views: Sequence[ViewPlan], last_ms: int | None, next_ms: int
     return Stretch(from_ms, next_ms, nexts)
 
 
-def _begins(view: ViewPlan, time_ms: int) -> int:
-    """Return the start of the first window of a view; if none is configured, the window of a time is the first."""
+def _first_start_ms(view: ViewPlan, time_ms: int) -> int:
+    """Return the start of the first window of a view: as configured, or else the window that contains a time."""
     first_ms = view.window.first_ms
     return view.window.shape.start_of(time_ms) if first_ms is None else first_ms
 
 
-def _closes(view: ViewPlan, time_ms: int) -> int:
-    """Return when the last window closes that a time is in."""
+def _last_close_ms(view: ViewPlan, time_ms: int) -> int:
+    """Return when the last window that contains a time closes."""
     return view.window.shape.end(view.window.shape.start_of(time_ms)) + view.window.grace_ms
 
 
 def why_all_windows(views: Sequence[ViewPlan], *, ordered: bool) -> str:
-    """Return why no window can be left out; nothing if windows without events change no other window.
+    """Return why no window can be left out; empty if windows without events change no other window.
 
     Args:
         views: the views that count the events.
@@ -76,11 +76,11 @@ def why_all_windows(views: Sequence[ViewPlan], *, ordered: bool) -> str:
     """
     if not ordered:
         return "the rows are not in order of time; sort them"
-    found = ((view.name, _depends(view)) for view in views)
+    found = ((view.name, _why_dependent(view)) for view in views)
     return next((f"{reason} (view {name})" for name, reason in found if reason), "")
 
 
-def _depends(view: ViewPlan) -> str:
+def _why_dependent(view: ViewPlan) -> str:
     """Return what makes other windows of a view depend on those without events."""
     if view.window.shape.is_sum or view.window.shape.tells_totals:
         return "windows are made of panes"

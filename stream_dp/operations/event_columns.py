@@ -13,10 +13,7 @@ from stream_dp.errors import BrokerError, ConfigError
 from stream_dp.operations.event_tables import BadRow, Row, json_row
 from stream_dp.operations.events_file import FIRST_ROWS, FORMS
 from stream_dp.runtime.kafka.client import Client
-from stream_dp.windows.durations import (
-    DAY_MS,
-    parse_time,
-)
+from stream_dp.windows.durations import DAY_MS, parse_time
 from stream_dp.windows.events import TimeUnit
 from stream_dp.windows.local_times import DEFAULT_ZONE, has_offset, read_zone, text_ms
 from stream_dp.windows.outlying_times import MIN_GAP_MS, Outlying, TimeSpread
@@ -28,7 +25,7 @@ _TIMES = ("time", "at", "date", "timestamp", "ts", "when")
 
 
 @dataclass(slots=True)
-class Malformed:
+class MalformedRows:
     """Rows without a usable time, for one reason.
 
     Attributes:
@@ -71,7 +68,7 @@ class Guess:
     times: Mapping[str, tuple[TimeUnit, int, int]]
     local: Collection[str] = ()
     outlying: Mapping[str, Sequence[Outlying[int]]] = field(default_factory=dict)
-    malformed: Mapping[str, Sequence[Malformed]] = field(default_factory=dict)
+    malformed: Mapping[str, Sequence[MalformedRows]] = field(default_factory=dict)
 
 
 def guess(rows: Iterable[Row | BadRow], zone: str = DEFAULT_ZONE) -> Guess:
@@ -210,7 +207,7 @@ def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zo
     rules = read_zone(zone)
     plausible = PlausibleTimes.of([], [DAY_MS])  # at most the default of `max_ahead`
     spreads = {name: TimeSpread[int](plausible, now_ms, MIN_GAP_MS) for name in found.times}
-    malformed: dict[str, dict[str, Malformed]] = {name: {} for name in found.times}
+    malformed: dict[str, dict[str, MalformedRows]] = {name: {} for name in found.times}
     for number, row in enumerate(rows, start=1):
         for name, (form, *_) in found.times.items():
             value = None if isinstance(row, BadRow) else row.get(name)
@@ -218,8 +215,8 @@ def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zo
             if moment is not None:
                 spreads[name].add([number], [moment])
                 continue
-            reason = row.cause if isinstance(row, BadRow) else _no_time(value, form)
-            malformed[name].setdefault(reason, Malformed(reason)).add(number)
+            reason = row.cause if isinstance(row, BadRow) else _why_no_time(value, form)
+            malformed[name].setdefault(reason, MalformedRows(reason)).add(number)
     times = dict(found.times)
     outlying: dict[str, Sequence[Outlying[int]]] = {}
     for name, spread in spreads.items():
@@ -230,7 +227,7 @@ def without_outliers(found: Guess, rows: Iterable[Row | BadRow], now_ms: int, zo
     return replace(found, times=times, outlying=outlying, malformed=by_column)
 
 
-def _no_time(value: object, form: TimeUnit) -> str:
+def _why_no_time(value: object, form: TimeUnit) -> str:
     """Return why a value is not a time in a form."""
     if value is None or value == "":
         return "the time is missing"

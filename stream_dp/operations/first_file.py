@@ -107,7 +107,7 @@ def usual_window(first_ms: int, last_ms: int) -> str:
 
 
 def usual_period(window: str, zone: str = DEFAULT_ZONE) -> str:
-    """Return a period that such windows tile, in a zone if they are its days."""
+    """Return a period that windows of a size tile; days of a zone other than UTC tile its months."""
     if window == CalendarUnit.DAY and zone != DEFAULT_ZONE:
         return CalendarUnit.MONTH.value
     length = _length(window)
@@ -135,11 +135,11 @@ class _Grid:
         return "7d" if self.in_days and length == CalendarUnit.WEEK else length
 
 
-def _grid(answers: Answers, finds: str = "") -> _Grid:
+def _choose_grid(answers: Answers, finds: str = "") -> _Grid:
     """Return where windows and periods begin: at or before the first event, in the zone of the windows if possible."""
     lengths = [answers.window, answers.period, *([finds] if finds else [])]
     units = [CalendarUnit(length) for length in lengths if length in [*CalendarUnit]]
-    calendar = _calendar(answers.window_zone, answers, finds)
+    calendar = _calendar_windows(answers.window_zone, answers, finds)
     if calendar is not None:
         start_ms = None if answers.first_ms is None else shape_of(calendar).start_of(answers.first_ms)
         return _Grid(answers.window_zone, start_ms)
@@ -151,13 +151,13 @@ def _grid(answers: Answers, finds: str = "") -> _Grid:
     if answers.first_ms is None:
         return _Grid()
     found = (_length(length) for length in (answers.window, answers.period))
-    of_calendar = next((length for length in found if isinstance(length, CalendarUnit)), None)
-    if of_calendar is None:
+    calendar_unit = next((length for length in found if isinstance(length, CalendarUnit)), None)
+    if calendar_unit is None:
         return _Grid(start_ms=answers.first_ms - answers.first_ms % DAY_MS)
-    return _Grid(start_ms=shape_of(Settings(of_calendar)).start_of(answers.first_ms))
+    return _Grid(start_ms=shape_of(Settings(calendar_unit)).start_of(answers.first_ms))
 
 
-def _calendar(zone: str, answers: Answers, finds: str) -> Settings | None:
+def _calendar_windows(zone: str, answers: Answers, finds: str) -> Settings | None:
     """Return the windows in the calendar of a zone other than UTC; None if they or the periods do not follow one."""
     lengths = [answers.window, answers.period, *([finds] if finds else [])]
     if zone == DEFAULT_ZONE or not all(length in [*CalendarUnit] for length in lengths):
@@ -169,11 +169,11 @@ def _calendar(zone: str, answers: Answers, finds: str) -> Settings | None:
 
 
 def zone_note(answers: Answers) -> str:
-    """Return how windows begin that do not follow the clocks of the zone that was asked for; empty if they do."""
+    """Return a note on where windows begin if they do not follow the clocks of the requested zone; empty if they do."""
     zone = answers.window_zone
-    if zone == DEFAULT_ZONE or _calendar(zone, answers, "") is not None:
+    if zone == DEFAULT_ZONE or _calendar_windows(zone, answers, "") is not None:
         return ""
-    grid = _grid(answers)
+    grid = _choose_grid(answers)
     week = shape_of(Settings(CalendarUnit.WEEK, zone=zone))
     if grid.start_ms is not None and grid.in_days and week.shortest_ms == week.longest_ms:
         return ""
@@ -294,7 +294,7 @@ def _text(
     user = f", user: {quote(a.user)}" if a.user else ""
     zone = "" if a.zone == DEFAULT_ZONE else f", zone: {a.zone}"
     time = f", time: {{field: {quote(a.time)}, unit: {a.time_unit}{zone}}}" if a.time else ""
-    grid = _grid(a, finds)
+    grid = _choose_grid(a, finds)
     size = grid.size(a.window)
     period = grid.size(a.period)
     start = "" if grid.start_ms is None else f", start: {format_time(grid.start_ms)}"

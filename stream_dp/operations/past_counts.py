@@ -20,8 +20,8 @@ _OFF_LIST = 1 << 62
 MOST_CONTRIBUTIONS = 50_000_000
 """Of one window length; an event of windows that overlap counts in each."""
 MOST_WINDOWS = 1_000_000
-"""Most windows of a view whose releases make a list, or that counts such a list: each of them takes memory. Of other
-views only windows with contributions do."""
+"""Largest number of windows of a view whose releases make a list, or that counts such a list: each window takes memory.
+In other views, only windows with contributions do."""
 
 
 class EventColumns:
@@ -158,7 +158,9 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     start_ms = shape.first_from(first_ms)
     found = []
     for tiling in shape.tilings:
-        starts = [start for start in _occupied(tiling, sorted_times, first_ms, end_ms) if view.windows.has(start)]
+        starts = [
+            start for start in _occupied_starts(tiling, sorted_times, first_ms, end_ms) if view.windows.has(start)
+        ]
         if not starts:
             continue
         numbers = np.array([view.windows.begun(start_ms, start) for start in starts], np.int64)
@@ -171,7 +173,7 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
         periods = np.array([view.ledger.periods.start_of(start) for start in starts], np.int64)
         entered = np.zeros(len(inside), np.int64)
         some = listed[item]
-        # also of those that are not over: a user may be in both
+        # Windows that are not over are included: a user may be in both kinds.
         entered[some] = _entered(window[some], user[some], periods[window[some]])
         is_over = window < sum(start < open_ms for start in starts)
         found.append((numbers[window[is_over]], user[is_over], item[is_over], entered[is_over]))
@@ -181,8 +183,8 @@ def count_windows(columns: EventColumns, view: ViewPlan, until_ms: int) -> Windo
     return _counted(bounds, window, user, item, entered, listed)
 
 
-def _occupied(tiling: Shape, sorted_times: Ints, first_ms: int, until_ms: int) -> Iterator[int]:
-    """Yield the starts, within limits, of the windows of a tiling that times are in."""
+def _occupied_starts(tiling: Shape, sorted_times: Ints, first_ms: int, until_ms: int) -> Iterator[int]:
+    """Yield the starts, within limits, of the windows of a tiling that contain at least one time."""
     at = int(np.searchsorted(sorted_times, tiling.first_from(first_ms)))
     while at < len(sorted_times):
         start = tiling.start_of(int(sorted_times[at]))

@@ -59,19 +59,19 @@ def find_problems(
     return [
         *_lost_records(plan, reports),
         *_refused(presented(plan), reports.statements, times),
-        *_of_settings(reports),
-        *_of_workers(reports, unowned),
+        *_settings_problems(reports),
+        *_worker_problems(reports, unowned),
         *(Problem("topic_settings", "", words) for words in dict.fromkeys(topics)),
-        *_of_transactions(reports),
-        *_of_group(plan, reports),
-        *_of_views(views, reports),
-        *_of_watermarks(views),
+        *_transaction_problems(reports),
+        *_group_problems(plan, reports),
+        *_view_problems(views, reports),
+        *_watermark_problems(views),
         *(Problem("budget_exhausted", name, _exhausted(name, one)) for name, one in budgets.items() if one.spent),
     ]
 
 
 def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[str, int]) -> Iterator[Problem]:
-    """Views whose newest windows are refused."""
+    """Yield the views whose newest windows are refused."""
     for statement in statements:
         period = statement.account.period
         found: dict[str, list[tuple[str, int]]] = {}
@@ -80,7 +80,8 @@ def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[s
                 found.setdefault(view, []).append((audience, share.refused_ms))
         for view, since in found.items():
             if times.get(view, period.start_ms) < period.end_ms:
-                audiences, first = ", ".join(audience for audience, _ in since), moment(min(at for _, at in since))
+                audiences = ", ".join(audience for audience, _ in since)
+                first = moment(min(at for _, at in since))
                 words = (
                     f"Budget exhausted: ledger {statement.account.name} does not pay for view {view}; windows from "
                     f"{first} on are refused to {audiences}. See `stream-dp ledger FILE`."
@@ -88,7 +89,7 @@ def _refused(plan: Plan, statements: Sequence[LedgerStatement], times: Mapping[s
                 yield Problem("budget_exhausted", view, words)
 
 
-def _of_workers(reports: Reports, unowned: Sequence[int]) -> Iterator[Problem]:
+def _worker_problems(reports: Reports, unowned: Sequence[int]) -> Iterator[Problem]:
     running = reports.running
     if not running and not reports.members:
         yield Problem("no_worker", "", "No worker runs. Start one: `stream-dp worker FILE`.")
@@ -105,13 +106,13 @@ def _of_workers(reports: Reports, unowned: Sequence[int]) -> Iterator[Problem]:
         )
         yield Problem("partition_without_worker", numbers, words)
     for worker in reports.workers:
-        yield from _of_worker(worker, reports)
+        yield from _single_worker_problems(worker, reports)
     if running and all(worker.clock_ahead_ms for worker in running):
         words = "No worker's clock agrees with the broker's; no window closes. Check the broker's clock."
         yield Problem("broker_clock", "", words)
 
 
-def _of_transactions(reports: Reports) -> Iterator[Problem]:
+def _transaction_problems(reports: Reports) -> Iterator[Problem]:
     """Yield the open transactions that block workers; several workers may report the same one."""
     open_ms: dict[tuple[str, int, int], int] = {}
     for worker in reports.running:
@@ -127,7 +128,7 @@ def _of_transactions(reports: Reports) -> Iterator[Problem]:
         yield Problem("open_transaction", topic, words)
 
 
-def _of_group(plan: Plan, reports: Reports) -> Iterator[Problem]:
+def _group_problems(plan: Plan, reports: Reports) -> Iterator[Problem]:
     silent = reports.members - len(reports.running)
     if reports.running and silent > 0:
         heard = ", ".join(one.instance for one in reports.running)
@@ -137,7 +138,7 @@ def _of_group(plan: Plan, reports: Reports) -> Iterator[Problem]:
         yield Problem("rebalancing", plan.id, "The workers are rebalancing partitions. Wait.")
 
 
-def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
+def _single_worker_problems(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
     name = worker.instance
     if reports.is_silent(worker):
         silent = _ago(reports.now_ms - worker.reported_ms)
@@ -160,7 +161,7 @@ def _of_worker(worker: WorkerStatus, reports: Reports) -> Iterator[Problem]:
         yield Problem("worker_behind_settings", name, words)
 
 
-def _of_settings(reports: Reports) -> Iterator[Problem]:
+def _settings_problems(reports: Reports) -> Iterator[Problem]:
     """Yield the settings that have waited long for a worker, and the newest ones if they are refused."""
     history = reports.settings
     for one in history.waiting:
@@ -184,7 +185,7 @@ def _of_settings(reports: Reports) -> Iterator[Problem]:
 
 
 def _lost_records(plan: Plan, reports: Reports) -> Iterator[Problem]:
-    """Records that were deleted lately before they were counted."""
+    """Yield the sources whose records were recently deleted before they were counted."""
     topics = {view.source.name: view.source.topic for view in plan.views.values()}
     for number, part in sorted(reports.partitions.items()):
         for source, gaps in sorted(part.deleted_records.items()):
@@ -199,8 +200,8 @@ def _lost_records(plan: Plan, reports: Reports) -> Iterator[Problem]:
                 yield Problem("records_missing", source, words)
 
 
-def _of_views(views: Mapping[str, ViewSummary], reports: Reports) -> Iterator[Problem]:
-    """Views whose releases are late."""
+def _view_problems(views: Mapping[str, ViewSummary], reports: Reports) -> Iterator[Problem]:
+    """Yield the views whose releases are late."""
     for name, view in views.items() if reports.running else ():
         if view.next_due_ms is not None and reports.now_ms > view.next_due_ms + BEHIND_MS:
             late = f"{_ago(reports.now_ms - view.next_due_ms)} ago, at {moment(view.next_due_ms)}"
@@ -215,7 +216,7 @@ def _of_views(views: Mapping[str, ViewSummary], reports: Reports) -> Iterator[Pr
             yield Problem("view_behind", name, words)
 
 
-def _of_watermarks(views: Mapping[str, ViewSummary]) -> Iterator[Problem]:
+def _watermark_problems(views: Mapping[str, ViewSummary]) -> Iterator[Problem]:
     """Yield the views whose windows wait for the watermarks of a partition."""
     for name, view in views.items():
         if (slow := view.held_up_by) is not None:

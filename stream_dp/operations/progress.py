@@ -111,11 +111,13 @@ def released_to(view: str, parts: Mapping[int, PartitionStatus]) -> int | None:
 
 def view_progress(name: str, definitions: Sequence[ViewPlan], plan: Plan, reports: Reports) -> ViewSummary:
     """Return the progress of a view; its definition may change from one window to the next."""
-    parts, newest = reports.partitions, definitions[-1]
+    parts = reports.partitions
+    newest = definitions[-1]
     counted = {number: part.views[name] for number, part in sorted(parts.items()) if name in part.views}
     clocks = {number: one.clock_ms for number, one in counted.items()}
     open_from = [one.open_from_ms for one in counted.values()]
-    released, by_wall = released_to(name, parts), newest.window.clock == "wall"
+    released = released_to(name, parts)
+    by_wall = newest.window.clock == "wall"
     clock = reports.now_ms if by_wall else max(clocks.values(), default=None)
     opened = first_ms = last_ms = None
     if counted and clock is not None:
@@ -188,12 +190,14 @@ def _at(definitions: Sequence[ViewPlan], time_ms: int) -> ViewPlan | None:
 
 def _open(definitions: Sequence[ViewPlan], start_ms: int, clock_ms: int) -> tuple[int, int]:
     """Return the number of windows that have begun since the first open one, and the end of the last."""
-    number, end = 0, start_ms
+    number = 0
+    end = start_ms
     for one in definitions:
         first = max(start_ms, one.begins_ms) if one.editions else start_ms
         begun = one.window.shape.begun(first, _until(one, clock_ms))
         if begun:
-            number, end = number + begun, one.window.shape.end(one.window.shape.next(first, begun - 1))
+            number += begun
+            end = one.window.shape.end(one.window.shape.next(first, begun - 1))
     return number, end
 
 
@@ -211,14 +215,16 @@ def budget_left(plan: Plan, statement: LedgerStatement, times: Mapping[str, int]
         statement: of the ledger's newest period.
         times: of every view, as far as it is known.
     """
-    name, period = statement.account.name, statement.account.period
+    name = statement.account.name
+    period = statement.account.period
     own = [times[view.name] for view in plan.views.values() if view.ledger.name == name and view.name in times]
     if own and period.end_ms <= min(own):
         return BudgetSummary(f"new period since {moment(period.end_ms)}, nothing is charged yet", None, period.end_ms)
     views, lasts_ms = forecast(plan, statement)
     shares = [(entry, 100 * getattr(statement.left, entry) // cap) for entry, cap in statement.budget.entries() if cap]
     left = f"{', '.join(f'{share} % of {entry}' for entry, share in shares)} left until {moment(period.end_ms)}"
-    spent, enough = False, "enough for all views"
+    spent = False
+    enough = "enough for all views"
     if lasts_ms < period.end_ms:
         spent = not any(view.paid for view in views.values()) or lasts_ms <= max(own, default=lasts_ms - 1)
         enough = f"enough for windows of all views that begin before {moment(lasts_ms)}"
@@ -259,7 +265,8 @@ def sharper_to_come(definitions: Sequence[ViewPlan], released_to_ms: int, wall_m
     times: Mapping[Clock, int] = {"wall": wall_ms, "event": stream_ms(over or come_to[:1])}
     found: dict[str, ToCome] = {}
     for view, end_ms in come_to:
-        clock, now_ms = view.window.clock, times[view.window.clock]
+        clock = view.window.clock
+        now_ms = times[clock]
         for audience, steps in view.unlocks.items():
             for step in steps:
                 words = f"unlocked to {view.levels[step.level].name} for {audience}"
@@ -267,7 +274,8 @@ def sharper_to_come(definitions: Sequence[ViewPlan], released_to_ms: int, wall_m
                     one = ToCome(view.view, f"window of {moment(start_ms)} {words}", at_ms, clock)
                     found[words] = min(found.get(words, one), one, key=lambda each: each.at_ms)
         if view.sharpen is not None and _is_sharpened(view, view.sharpen, now_ms):
-            level, audience = view.levels[view.sharpen.level].name, view.sharpen.audience
+            level = view.levels[view.sharpen.level].name
+            audience = view.sharpen.audience
             words = (
                 f"newest windows unlocked to {level} for {audience}, from leftover budget; remove `sharpen` to stop it"
             )
@@ -277,7 +285,7 @@ def sharper_to_come(definitions: Sequence[ViewPlan], released_to_ms: int, wall_m
 
 
 def _unlocked(view: ViewPlan, audience: str, step: Unlock, now_ms: int, end_ms: int) -> Iterator[tuple[int, int]]:
-    """Of every edition: the time of the next unlock of a released window, and the start of that window."""
+    """Yield, for every edition, the time of the next unlock of a released window, and the start of that window."""
     first_ms = view.window.first_younger(step.after_ms, now_ms)
     for edition in view.editions:
         start_ms = last_ms = view.charged.next(max(first_ms, edition.first_ms))

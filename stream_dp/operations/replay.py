@@ -72,7 +72,7 @@ class Replayed:
         records: the records of its topic, as published.
         released: number of windows that were released.
         refused: number of windows that were refused.
-        skipped: number of windows without events that were left out; the ledger is charged for them.
+        skipped: number of windows without events that were left out and that the ledger is charged for.
         skipped_refused: number of windows without events that were left out and that the ledger does not pay for.
         keys: median number of keys of a window; None if its kind shows none.
         spent: privacy loss of this audience, in the period of the ledger that spent most.
@@ -224,7 +224,7 @@ def _unlisted(view: ViewPlan, history: PastEvents) -> str:
 
 
 def _started(raw: Mapping[str, Any], view: ViewPlan) -> dict[str, Any]:
-    """Return the settings of a view that begins with a window of the history, which no producer holds back."""
+    """Return the settings of a view for a replay: it begins with a window of the history and has no catch-up."""
     window = {**raw["window"], "catch_up": "0s"}
     if view.window.first_ms is not None and window.get("start") is None:
         window["start"] = format_time(view.window.first_ms)
@@ -284,16 +284,16 @@ async def _play(
     """Play a history up to the next stretch without events whose windows are left out; None: to its end."""
     for step in steps:
         if isinstance(step, Stretch):
-            await _places_stored(worker, log)
+            await _wait_for_places(worker, log)
             return step
         now.ms = step.now_ms
-        for message in step.messages:  # nothing runs in between: no tick tells the new time without its events
+        for message in step.messages:  # Nothing is awaited in between, so no tick has the new time without its events.
             log.take(message)
         await _released(worker, now.ms, progress)
     return None
 
 
-async def _places_stored(worker: Worker, log: MemoryLog) -> None:
+async def _wait_for_places(worker: Worker, log: MemoryLog) -> None:
     """Wait until the places of all views are stored, so that they can be changed.
 
     Raises:

@@ -88,8 +88,8 @@ async def former_topics(plan: Plan, client: Client, keys: KeyRing, view: str) ->
 async def delete_former(plan: Plan, client: Client, keys: KeyRing, topics: Sequence[str]) -> None:
     """Delete release topics without an audience (`former_topics`).
 
-    If their audience returns, they are created again, without the records that they had. If this is interrupted, it can
-    be run again, and the next start of a worker completes it.
+    If their audience returns, they are created again, without the records that they had. If this is interrupted, run
+    it again, or start a worker, which completes it.
 
     Raises:
         BrokerError: the cluster refused something.

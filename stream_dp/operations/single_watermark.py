@@ -1,4 +1,4 @@
-"""A watermark without events: it closes the last windows of a source whose producer writes none."""
+"""A watermark without events: it closes the last windows of a source whose producer writes no watermarks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def write_watermark(
         time_ms: time of the watermark.
         client: a client of the broker.
         now_ms: the clock of this machine.
-        unchecked: write it though it is far from the newest events and watermarks.
+        unchecked: write it even if it is far from the newest events and watermarks.
 
     Raises:
         ConfigError: no view waits for watermarks, workers would not believe this one, the topic is missing or has

@@ -1,6 +1,6 @@
-"""Windows without events that a replay leaves out: their charges, and the state of a worker that goes on after them.
+"""Windows without events that a replay leaves out: their charges, and the state of a worker after them.
 
-Every window on schedule is charged, also one without events, and its cost follows from the plan. So the charges of a
+Every window on schedule is charged, even one without events, and its cost follows from the plan. So the charges of a
 stretch are counted by arithmetic, a period at a time, and are written to the changelogs of a stopped worker: the
 ledgers, and from which window on each view counts and releases. Windows that the budget does not pay for are refused at
 the same place as by the engine: the windows of a ledger are charged in the order of their ends, and once the budget of
@@ -43,7 +43,7 @@ from stream_dp.windows.shapes.shape import Interval
 
 @dataclass(slots=True)
 class PeriodSpending:
-    """Spending of a ledger in a period, as far as windows that were left out tell.
+    """Spending of a ledger in a period, as it was after the last window that was left out.
 
     Attributes:
         spent: what the period had spent after the last of them.
@@ -64,8 +64,8 @@ class SkippedWindows:
         stretches: where they are, each with the number of windows of all views.
         charged: how many of them are charged, by view.
         refused: how many of them the budget does not pay for, by view.
-        periods: the spending of every period that is charged for some of them; of several without any event that are
-            alike, of one of them.
+        periods: the spending of every period that is charged for some of them. Equal periods without events that follow
+            one another have one entry.
     """
 
     stretches: list[tuple[Stretch, int]] = field(default_factory=list)
@@ -73,7 +73,7 @@ class SkippedWindows:
     refused: Counter[str] = field(default_factory=Counter)
     periods: dict[Period, PeriodSpending] = field(default_factory=dict)
 
-    def take(self, period: Period, charges: _Charges, times: int) -> None:
+    def add_charges(self, period: Period, charges: _Charges, times: int) -> None:
         """Add the charges of a period, and of others like it."""
         for name, number in charges.charged.items():
             self.charged[name] += times * number
@@ -88,7 +88,7 @@ class SkippedWindows:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Windows of a view that start from one time up to, and without, another."""
+    """Windows of a view that start at `first_ms` or later, and before `until_ms`."""
 
     view: ViewPlan
     first_ms: int
@@ -149,7 +149,7 @@ class _Charges:
         ledger: Ledger | None = self.ledger
         losses = dict(self.losses)
         for span in spans:
-            ledger = None if ledger is None else _paid(ledger, span, losses)
+            ledger = None if ledger is None else _charge_span(ledger, span, losses)
         if ledger is None:
             return False
         more = {name: cost - before.get(name, Cost.ZERO) for name, cost in ledger.views.items()}
@@ -174,19 +174,19 @@ def _halves(spans: Sequence[_Span]) -> Iterator[Sequence[_Span]]:
     yield [after for _, after in halves]
 
 
-def _paid(ledger: Ledger, span: _Span, losses: dict[tuple[str, str], Cost]) -> Ledger | None:
+def _charge_span(ledger: Ledger, span: _Span, losses: dict[tuple[str, str], Cost]) -> Ledger | None:
     """Return a ledger that has paid for the windows of a span, or None if it does not have the budget.
 
     Args:
         ledger: the ledger.
         span: the windows.
-        losses: are changed: what each audience alone was given.
+        losses: what the windows cost each audience alone, by view and audience; changed in place.
     """
     view = span.view
     levels = {audience: level for audience, level in view.audiences.items() if level >= 0}
     if not levels:
         return ledger
-    # With `windows_per_user`, a user pays for that many windows at most: the others, at the same cost, add nothing.
+    # With `windows_per_user`, a user pays for at most that many windows. The others cost the same, so they add nothing.
     steps = 1 if view.windows_per_user is None else min(span.windows, view.windows_per_user)
     each = span.windows if view.windows_per_user is None else 1
     cost = view.cost(max(levels.values())) * each
@@ -211,7 +211,7 @@ def skip_windows(log: MemoryLog, plan: Plan, stretch: Stretch, found: SkippedWin
         log: the log of the application. Every partition has stored a place of each view.
         plan: of the application; its views are those that count one source.
         stretch: the stretch. All windows that are closed when it begins are released.
-        found: is told what was left out.
+        found: gets what was left out; changed in place.
     """
     topics = Topics.of(plan)
     counts = topics.changelog(COUNTS)
@@ -221,7 +221,7 @@ def skip_windows(log: MemoryLog, plan: Plan, stretch: Stretch, found: SkippedWin
             marker_rows = MarkerRows(source)
             marker = marker_rows.read(rows)
             if marker is not None:
-                _move(marker, stretch)
+                _move_places(marker, stretch)
                 for key, value in marker_rows.encode(marker):
                     log.append(counts, partition, key, value)
     releases = topics.changelog(RELEASES)
@@ -273,7 +273,7 @@ def has_places(log: MemoryLog, plan: Plan) -> bool:
     return True
 
 
-def _move(marker: Marker, stretch: Stretch) -> None:
+def _move_places(marker: Marker, stretch: Stretch) -> None:
     """Move the places of the views of a source to the end of a stretch."""
     for name, mark in marker.views.items():
         mark.open_from_ms = max(mark.open_from_ms, stretch.next_ms[name])
@@ -302,23 +302,23 @@ def _charge_periods(
                 known[alike] = _Charges(Ledger(ledger.budget), Shares.of(ledger.budget, period, views))
                 known[alike].charge(own)
             times = ledger.periods.begun(period.start_ms, empty_until_ms) if are_equal else 1
-            found.take(name, known[alike], times)
+            found.add_charges(name, known[alike], times)
             period = ledger.periods.interval(empty_until_ms if are_equal else period.end_ms)
             continue
-        charges, begins = _begun(ledger, views, period, rows)
+        charges, begins = _open_period(ledger, views, period, rows)
         key = ledger_key(views[0], period.start_ms)
         charges.charge(own)
-        found.take(name, charges, 1)
+        found.add_charges(name, charges, 1)
         if charges.charged:
             yield from begins
             yield key, encode_ledger(charges.ledger)
         period = ledger.periods.interval(period.end_ms)
 
 
-def _begun(
+def _open_period(
     ledger: LedgerPlan, views: Sequence[ViewPlan], period: Interval, rows: Mapping[bytes, bytes]
 ) -> tuple[_Charges, list[Change]]:
-    """Return a ledger in a period as it is stored, or as the period begins with the rows of that."""
+    """Return the charges of a ledger in a period, as stored; for a new period, also the rows that begin it."""
     key = ledger_key(views[0], period.start_ms)
     if (stored := rows.get(key)) is not None:
         kept = decode(PeriodRow, rows[promise_key(key)]).kept

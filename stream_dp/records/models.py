@@ -320,8 +320,8 @@ class Release(Publication):
     kind: str = Field(description="Release kind of the view.")
     level: Level = Field(description="The level of the counts' noise.")
     interrupted: Literal[True] | SkipJsonSchema[None] = optional(
-        "true: the broker was unreachable again and again, so the window was closed before producers had time to "
-        "deliver what they held back. Events of it may be missing. Left out otherwise."
+        "true: the broker was unreachable repeatedly, so the window was closed before producers had time to "
+        "deliver what they held back. Some of its events may be missing. Left out otherwise."
     )
     noise: Noise = Field(description="The law of that noise, for intervals with another confidence.")
     noise_interval_95: int = Field(

@@ -193,7 +193,7 @@ class RecordBuilder:
         Args:
             offer: the window, and the level to be published to each audience.
             parts: its sealed table, and what that was sealed with; of a total those of all its blocks.
-            row: its row: what every audience has of it now. In how many parts that is published is noted there.
+            row: its row: what every audience has of it now. The number of published parts is noted there.
             booking: what was charged.
         """
         view, audiences, (table, noise) = offer.view, offer.audiences, parts[-1]

@@ -152,8 +152,7 @@ class WindowRow(msgspec.Struct, array_like=True):
     withdrawn_steps: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """By audience from which something was so withdrawn: the levels in its accounted privacy loss until then."""
     interrupted: bool = False
-    """True if it was closed before its source had caught up after an outage; of a running total, it or an earlier pane.
-    """
+    """True if it, or an earlier pane of a running total, was closed before its source had caught up after an outage."""
 
     @property
     def publishes_window(self) -> bool:

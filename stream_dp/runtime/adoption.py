@@ -47,7 +47,6 @@ from stream_dp.windows.durations import format_time
 
 log = logging.getLogger("stream_dp.worker")
 
-
 RETRY_SECONDS = 10.0
 """Interval between two attempts at something that a missing right prevents."""
 LOOK_SECONDS = 1.0
@@ -103,7 +102,7 @@ class Adoption:
 
     @property
     def place(self) -> TopicPartition:
-        """Where settings stand."""
+        """The partition of the control topic, which has the settings."""
         return self._log.place
 
     @property
@@ -114,7 +113,7 @@ class Adoption:
         return is_behind or bool(history.waiting and not self._has_begun)
 
     def forget(self) -> None:
-        """Take note that this worker joins the group anew."""
+        """Note that this worker joins the group again."""
         self._has_begun = False
         self._tried_at = -math.inf
 
@@ -166,14 +165,14 @@ class Adoption:
                 if not self._has_begun:
                     # A starting worker may have found no other and be about to accept them without any lead. Its
                     # verdict does not count if it comes after this statement.
-                    await self._outage.patiently(lambda: self._log.use(self.plan.settings))
+                    await self._outage.patiently(lambda: self._log.state_use(self.plan.settings))
                     self._has_begun = True
                 elif not self._is_judge():
                     break
                 else:
                     await self._outage.patiently(self._judge)
         except (AccessError, BrokerError, StateError) as error:
-            return f"settings {number} cannot be looked at: {error}"
+            return f"settings {number} cannot be judged yet: {error}"
         return ""
 
     def _note(self, problem: str) -> None:
@@ -218,13 +217,13 @@ class Adoption:
                 return f"{unusable}: {describe_faults(ConfigError(faults))}"
             claim = await self._create(plan)
             if not await self._state_use(number):
-                return f"{unusable}: what the control topic says of them has changed"
+                return f"{unusable}: their state in the control topic has changed"
         except (AccessError, BrokerError) as error:
             return f"{unusable}: {error}"
         former.lists.join(lists)
         self._settled = replace(former, plan=plan, topics=claim.topics)
         self._take(self._settled)
-        log.info("settings %d are in effect: %s", number, _in_words(former.plan, plan))
+        log.info("settings %d are in effect: %s", number, _describe_changes(former.plan, plan))
         return ""
 
     async def _state_use(self, number: int) -> bool:
@@ -232,7 +231,7 @@ class Adoption:
         if self._log.history.used >= number:
             return True
         try:
-            return await self._outage.patiently(lambda: self._log.use(number))
+            return await self._outage.patiently(lambda: self._log.state_use(number))
         except StateError as error:
             raise BrokerError(str(error)) from None
 
@@ -248,8 +247,8 @@ class Adoption:
         return await self._outage.patiently(lambda: create_owned(plan, self._client, self._key_id, allow_missing=True))
 
 
-def _in_words(former: Plan, plan: Plan) -> str:
-    """Return the news of settings, in words: no count, no item, no user."""
+def _describe_changes(former: Plan, plan: Plan) -> str:
+    """Return what settings change, in words, without counts, items or users."""
     said = [
         f"edition {one.number} of view {view.view} from the window of {format_time(one.first_ms)} on"
         for view in plan.views.values()
@@ -258,4 +257,4 @@ def _in_words(former: Plan, plan: Plan) -> str:
     ]
     ended = [view for name, view in former.newest.items() if name not in plan.newest]
     said += [f"view {view.view} ends at {format_time(plan.views[view.name].until_ms or 0)}" for view in ended]
-    return "; ".join(said) or "no view begins anew"
+    return "; ".join(said) or "no view has a new edition"

@@ -21,7 +21,7 @@ from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.ownership import create_owned
 from stream_dp.runtime.kafka.topic_checks import look_at_topics, wrong_sources
 from stream_dp.runtime.kafka.topics import Topics
-from stream_dp.runtime.strict_noise import never_in_time
+from stream_dp.runtime.strict_noise import find_late_views
 from stream_dp.runtime.verdicts import judge, take_back
 from stream_dp.windows.durations import format_duration
 from stream_dp.windows.effects import Message
@@ -96,7 +96,7 @@ async def prepare(
         faults = [*await wrong_sources(holding, client), *faults]
         if not known and not backfill and not accept_loss:
             faults += backlog_faults(plan, plan.views.keys(), now)
-        faults = faults or await asyncio.to_thread(never_in_time, holding, lists, measured)
+        faults = faults or await asyncio.to_thread(find_late_views, holding, lists, measured)
         measured = tuple(holding.views)
         if faults:
             raise ConfigError(faults)
@@ -105,15 +105,15 @@ async def prepare(
         )
         settled = Settled(holding, lists, claim.topics, claim.uncounted)
         await _check_topics(holding, client, settled.unclaimed)
-        if known and history.used < holding.settings and not await settings.use(holding.settings):
+        if known and history.used < holding.settings and not await settings.state_use(holding.settings):
             continue  # they were taken back
         if known:
             return settled
         await _check_clock(topics.ticks, client, Clock(now_ms, clock_bound_ms))
         number = history.next_number
         if await post_accepted(plan, client, msgspec.structs.replace(first, number=number)):
-            # At once, so that another first start, with other files, hardly ever takes them back.
-            await settings.use(number)
+            # At once, so another first start, with another file, rarely takes them back.
+            await settings.state_use(number)
 
 
 async def _has_no_workers(plan: Plan, client: Client) -> bool:

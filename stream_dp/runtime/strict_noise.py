@@ -1,7 +1,7 @@
 """Time that windows of strict noise take on this machine.
 
 A window of strict noise takes the same steps whatever is in it, so a made-up one says how long each real one takes: a
-public number, measured before any event is counted. Where none could be ready at its slot, a worker refuses the plan.
+public number, measured before any event is counted. If no window could be ready at its slot, a worker refuses the plan.
 `check` warns earlier, since much else takes time, too.
 """
 
@@ -20,8 +20,8 @@ from stream_dp.lossless.sealed import KEY_BYTES, WindowNoise
 from stream_dp.runtime.kafka.list_topics import Lists
 from stream_dp.windows.durations import format_duration
 
-TIMES = 3
-"""A window that takes too long is measured so often, and the least counts: other work only ever adds to it."""
+MAX_MEASUREMENTS = 3
+"""A window that takes too long is measured this often, and the shortest time counts: other work only adds to it."""
 
 
 def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None:
@@ -41,15 +41,16 @@ def strict_seconds(view: ViewPlan, lists: Mapping[str, KeyList]) -> float | None
     return thread_time() - began
 
 
-def never_in_time(plan: Plan, lists: Lists, known: Collection[str] = ()) -> list[Fault]:
+def find_late_views(plan: Plan, lists: Lists, known: Collection[str] = ()) -> list[Fault]:
     """Return a fault for each view whose windows take longer here than `release.offset` plus one slot.
 
     Args:
         plan: the views.
         lists: the public lists that are kept in topics.
-        known: names of view definitions that were measured before; they are passed over.
+        known: names of view definitions that were measured before; they are skipped.
     """
-    faults, most_ms = [], plan.slots.offset_ms + plan.slots.every_ms
+    faults = []
+    most_ms = plan.slots.offset_ms + plan.slots.every_ms
     for view in plan.newest.values():
         took = 0.0 if view.name in known else _least_seconds(view, lists.at(view.name, 0), most_ms / 1000)
         if took * 1000 > most_ms:
@@ -65,7 +66,7 @@ def never_in_time(plan: Plan, lists: Lists, known: Collection[str] = ()) -> list
 def _least_seconds(view: ViewPlan, lists: Mapping[str, KeyList], enough: float) -> float:
     """Return the least of some measurements; no more of them than it takes to find one that is short enough."""
     least = strict_seconds(view, lists) or 0.0
-    for _ in range(TIMES - 1):
+    for _ in range(MAX_MEASUREMENTS - 1):
         if least <= enough:
             break
         least = min(least, strict_seconds(view, lists) or 0.0)

@@ -2,8 +2,8 @@
 
 Posted settings are not in effect yet. One worker, the owner of the control partition, plans them and writes its verdict
 to the control topic: `accepted`, or `refused` with the reason. If no other worker runs, a worker that starts does this.
-It does not matter if two workers give one: which verdict counts follows from the log (`stream_dp.control.acceptance`).
-Workers use only accepted settings. Refused settings never take effect, and the next settings get the next number.
+Two workers may each give one: which verdict counts follows from the log (`stream_dp.control.acceptance`). Workers use
+only accepted settings. Refused settings never take effect, and the next settings get the next number.
 
 Accepted settings that workers cannot use are replaced by posting others. If no worker has stated that it uses the
 unusable ones, the judge of the next posting first takes their acceptance back. If a worker has, they stay, and only a
@@ -26,7 +26,7 @@ from stream_dp.runtime.kafka.client import Client
 from stream_dp.runtime.kafka.list_topics import read_lists
 from stream_dp.runtime.kafka.ownership import check_claimable
 from stream_dp.runtime.kafka.topic_checks import wrong_sources
-from stream_dp.runtime.strict_noise import never_in_time
+from stream_dp.runtime.strict_noise import find_late_views
 
 LEAST_LEAD_MS = 10_000
 """Shortest time from acceptance to the first changed window of a view with `clock: wall`, so that every worker knows
@@ -43,8 +43,8 @@ async def judge(
 ) -> Verdict:
     """Plan the oldest settings that have no verdict, and return the verdict on them.
 
-    They are planned as successors of all accepted settings, whichever of these the workers use by now. If the newest
-    accepted settings cannot be used here and no worker has used them, the verdict takes these back instead.
+    They are planned as successors of all accepted settings, no matter which of these the workers already use. If the
+    newest accepted settings cannot be used here and no worker has used them, the verdict takes these back instead.
 
     Args:
         history: history of the settings; some have no verdict.
@@ -73,7 +73,7 @@ async def judge(
         plan = await asyncio.to_thread(plan_settings, [*known, posted], local)
         added = added_definitions(plan, before)
         lists, faults = await read_lists(added, client)
-        faults = faults or await asyncio.to_thread(never_in_time, added, lists)
+        faults = faults or await asyncio.to_thread(find_late_views, added, lists)
         if before is not None:
             faults += fixed_faults(before, plan)
         if counted is not None and before is not None:
@@ -108,7 +108,7 @@ async def _plan_usable(history: SettingsHistory, local: Plan, client: Client, ke
 
 
 def added_definitions(plan: Plan, before: Plan | None) -> Plan:
-    """Return a plan without the view definitions whose lists another plan has, too.
+    """Return a plan without the view definitions whose lists an earlier plan already has.
 
     The lists of these were checked when their settings were accepted. Later settings cannot make them usable.
     """
@@ -152,6 +152,6 @@ def _change_faults(before: Plan, plan: Plan, latest_ms: int | None, now_ms: int)
 
 def _latest_ms(posted: Posted, before: Plan) -> int | None:
     """Return the latest time at which settings can be accepted; None if there is no such limit."""
-    by_the_wall = {view.view for view in before.newest.values() if view.window.clock == "wall"}
+    wall_clock_views = {view.view for view in before.newest.values() if view.window.clock == "wall"}
     changes = [*posted.begins.items(), *posted.ends.items()]
-    return min((at_ms - LEAST_LEAD_MS for view, at_ms in changes if view in by_the_wall), default=None)
+    return min((at_ms - LEAST_LEAD_MS for view, at_ms in changes if view in wall_clock_views), default=None)

@@ -49,7 +49,7 @@ def keyed_entropy(key: bytes) -> Entropy:
 
 @dataclass
 class ManualClock:
-    """A wall clock that stands until it is set; give `clock_ms=clock` to a worker.
+    """A wall clock that stands still until it is set; give `clock_ms=clock` to a worker.
 
     To a view, a clock that jumps far ahead is an outage: windows close only when it has caught up. So a test either
     moves the clock in small steps, or says `catch_up: 0s` in the view's `window`.

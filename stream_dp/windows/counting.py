@@ -9,8 +9,8 @@ Views that keep the same contributions share open windows: a chunk is bounded on
 of its own. Views share when, on loading, all that bounding reads is equal, the stored journals included
 (`ViewState.bounds_like`). They part as soon as one of them hands on another window than the rest.
 
-Chunks and ticks come in one order, that of the logs (`runtime.ordering`): a tick behind exactly the records that stood
-in the source when it was made.
+Chunks and ticks come in one order, that of the logs (`runtime.faust.coalescing`): a tick comes after exactly the
+records that were in the source when it was made.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class PartitionCounter:
                 leaders.append(state)
             else:
                 state.windows = alike.windows
-            for some in cut(self._journals.stored(state), row_size, CHUNK_BYTES):
+            for some in cut(self._journals.stored_rows(state), row_size, CHUNK_BYTES):
                 for key, value in some:
                     start = window_start(JOURNAL, state.view.name, key)
                     row = decode(JournalRow if alike is None else JournalRowHead, value)
@@ -518,7 +518,7 @@ class PartitionCounter:
                 if state.admits != first.admits:
                     state.windows = {}
                     for start in state.rows:
-                        for row in self._journals.rows_of(state.view.name, start):
+                        for row in self._journals.window_rows(state.view.name, start):
                             state.take(start, row, self._memory)
 
     @staticmethod

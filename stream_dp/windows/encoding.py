@@ -2,7 +2,7 @@
 
 Keys are big-endian so that RocksDB's order is the order of time. A view's name is length-prefixed, so no key is a
 prefix of another view's. Values are msgpack. The rows themselves stand in one file per table: `windows.count_rows`,
-`windows.merge_rows`, `releases.rows`.
+`windows.merging`, `releases.rows`.
 """
 
 from __future__ import annotations

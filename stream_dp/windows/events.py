@@ -116,7 +116,7 @@ def clash(fields: Iterable[tuple[str, bool]]) -> tuple[str, str] | None:
 UNREADABLE_HEADER = "stream-dp-unreadable"
 """Header of the stand-in for a record that cannot be read; its value is the reason."""
 UNKNOWN_SCHEMA = "unknown_schema"
-"""Why a record is refused whose schema the registry does not have."""
+"""Reason for refusing a record whose schema the registry does not have."""
 UNREADABLE_REASONS = frozenset(
     {"record_too_large", "bad_header", "damaged_record", "damaged_batch", "unsupported_format"}
 )
@@ -230,7 +230,7 @@ class Values(Protocol):
         """Take the schemas of the values to come."""
 
     def are_readable(self, values: Sequence[bytes]) -> bool:
-        """Return True if no value is nested too deeply to be read; there is at least one."""
+        """Return True if no value is nested too deeply to be read; `values` is not empty."""
 
     def read(self, value: bytes) -> Any:  # noqa: ANN401  a struct made at run time
         """The fields of a value.

@@ -101,7 +101,7 @@ def note_interrupted(view: CountedView, mark: ViewMark, shown_ms: int, now_ms: i
 
 
 def is_interrupted(mark: ViewMark, start_ms: int) -> bool:
-    """Return True if a window was closed in a partition of the source before that had caught up."""
+    """Return True if a partition of the source closed a window before it had caught up."""
     return any(first <= start_ms < until for first, until in mark.interrupted)
 
 

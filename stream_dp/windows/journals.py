@@ -1,4 +1,4 @@
-"""Stored journals of open windows: what was accepted of each, row by row."""
+"""Stored journals of open windows: the contributions that each window accepted, row by row."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Journals:
         """Set up the journals; `rows` is the table that has them."""
         self._rows = rows
 
-    def stored(self, state: ViewState) -> Iterator[tuple[bytes, bytes]]:
-        """Return the stored rows of a view, also those after the commit point, without those that will be purged."""
+    def stored_rows(self, state: ViewState) -> Iterator[tuple[bytes, bytes]]:
+        """Return the stored rows of a view, even those after the commit point, without those that will be purged."""
         name = state.view.name
         purging = {start for start, _ in state.mark.purging}
         prefix = JOURNAL + text(name)
@@ -27,24 +27,24 @@ class Journals:
         return ((key, value) for key, value in stored if window_start(JOURNAL, name, key) not in purging)
 
     def are_equal(self, one: ViewState, other: ViewState, offset: int) -> bool:
-        """Return True if the journals of two views say the same of the same windows, up to an offset."""
+        """Return True if the journals of two views have the same rows for the same windows, up to an offset."""
 
         def counted(state: ViewState) -> Iterator[tuple[bytes, bytes]]:
             at = len(JOURNAL + text(state.view.name))
-            for key, value in self.stored(state):
+            for key, value in self.stored_rows(state):
                 if decode(JournalRowHead, value).last_offset <= offset:
                     yield key[at:], value
 
         return all(row == others for row, others in zip_longest(counted(one), counted(other)))
 
-    def rows_of(self, view: str, start: int) -> Iterator[JournalRow]:
+    def window_rows(self, view: str, start: int) -> Iterator[JournalRow]:
         """Return the rows of a window."""
         prefix = window_key(JOURNAL, view, start)
         return (decode(JournalRow, value) for _, value in self._rows.scan(prefix, after(prefix)))
 
 
 def purge_journals(marks: Mapping[str, ViewMark], windows: Mapping[str, int]) -> Iterator[Effect]:
-    """Delete the journals of windows that were handed on, of all views at once; once more after a crash.
+    """Delete the journals of windows that were handed on, for all views at once; again after a crash.
 
     Args:
         marks: by view, its progress.

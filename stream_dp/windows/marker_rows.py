@@ -1,8 +1,8 @@
 """The marker of a source as rows of the counts table: one, or several if it is too large for one.
 
 A source that is not keyed by user has a clock for each view and source partition, and there may be thousands of
-partitions. The rows of a large marker are written in front of the row that commits them, in turns to one of two slots:
-those of the marker before stay whole until then, so a crash leaves one of the two.
+partitions. The rows of a large marker are written before the row that commits them, alternately to one of two slots.
+The rows of the previous marker stay whole until then, so a crash leaves one of the two markers whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MarkerRows:
         stored = rows.get(MARKER + self._name)
         if stored is None:
             return None
-        pieces = _pieces(stored)
+        pieces = _decode_pieces(stored)
         if pieces is None:
             return decode(Marker, stored)
         self._slot = pieces.slot
@@ -79,5 +79,5 @@ def read_other_markers(rows: Rows, source: str) -> Iterator[Marker]:
             yield marker
 
 
-def _pieces(stored: bytes) -> _Pieces | None:
+def _decode_pieces(stored: bytes) -> _Pieces | None:
     return decode(_Pieces, stored[1:]) if stored.startswith(_IN_PIECES) else None

@@ -120,7 +120,7 @@ class MergedBucket(MergedHead, array_like=True):
 
     counts: Mapping[str, int]
     interrupted: bool = False
-    """True if it was in one of the partials."""
+    """True if one of the partials was interrupted."""
 
 
 @dataclass(slots=True)

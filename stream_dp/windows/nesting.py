@@ -1,7 +1,7 @@
 """The nesting of a JSON value, by its bytes alone.
 
 msgspec 0.22 gives up where the interpreter's stack ends. How much of the stack is left depends on the version of Python
-and on the thread that decodes, and which thread that is depends on other users' counts. So a value is refused at a
+and on the thread that decodes, and other users' counts decide which thread that is. So a value is refused at a
 fixed depth instead, well before any stack ends.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 MAX_NESTING = 450
-"""Most objects and lists inside one another."""
+"""Largest number of objects and lists inside one another."""
 SURELY_FLAT_BYTES = 2 * MAX_NESTING
 """A shorter value is not too deep: every object and list takes two bytes, unless it is cut off."""
 

@@ -291,8 +291,8 @@ class ViewState:
     def admits(self) -> tuple[object, ...]:
         """Return the part of what decides which events are in time that changes."""
         mark = self.mark
-        clocks = {at: _shown(clock) for at, clock in mark.source_partitions.items()}
-        return _shown(mark), mark.open_from_ms, clocks, self.is_oldest
+        clocks = {at: _clock_state(clock) for at, clock in mark.source_partitions.items()}
+        return _clock_state(mark), mark.open_from_ms, clocks, self.is_oldest
 
     def take(self, start: int, row: JournalRow, memory: WindowMemory) -> None:
         """Take a stored journal row of a window into what is held."""
@@ -330,8 +330,8 @@ class ViewState:
         return self.view.until_ms is not None and self.mark.open_from_ms >= self.view.until_ms
 
 
-def _shown(clock: ViewMark | SourcePartitionClock) -> tuple[int, int | None, CatchUp | None]:
-    """Return all that decides what a clock shows after the ticks and watermarks to come."""
+def _clock_state(clock: ViewMark | SourcePartitionClock) -> tuple[int, int | None, CatchUp | None]:
+    """Return everything that decides what a clock shows after later ticks and watermarks."""
     return clock.clock_ms, clock.idle_since_ms, clock.catch_up
 
 
@@ -345,7 +345,7 @@ def pass_time(view: CountedView, clock: ViewMark | SourcePartitionClock, now_ms:
         before_ms: the time of the tick before it.
 
     Returns:
-        True if the clock moves though the partition has not caught up: its catch-up reached its limit.
+        True if the clock moves before the partition has caught up, because the catch-up reached its limit.
     """
     step = step_clock(view.catch_up_rule, clock.catch_up, before_ms, now_ms)
     clock.catch_up = step.catch_up

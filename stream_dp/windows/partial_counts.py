@@ -22,7 +22,7 @@ class PartialCounts:
     """Makes the partial counts of the closed windows of one partition."""
 
     def __init__(self, partition: int, journals: Journals, outlet: Outlet, memory: WindowMemory) -> None:
-        """Set up what they are made of.
+        """Set up the maker of partial counts.
 
         Args:
             partition: the number of the partition.
@@ -37,13 +37,14 @@ class PartialCounts:
 
     def messages(self, state: ViewState, start: int) -> Iterator[Message]:
         """Return the messages with the partial counts of a window; the mark of its view counts what they hold."""
-        view, mark = state.view, state.mark
+        view = state.view
+        mark = state.mark
         if is_lost(mark, start):
             yield from map(self._outlet, lost_partials(view, start, self._partition, mark))
             return
         interrupted = is_interrupted(mark, start)
         window = state.windows.get(start, OpenWindow())
-        users = window.by_degree(self._journals.rows_of(view.name, start)) if view.groups_users else {}
+        users = window.by_degree(self._journals.window_rows(view.name, start)) if view.groups_users else {}
         mark.counted += sum(degree * number for degree, number in users.items())
         for bucket, table in enumerate(self._tables(view, window, start, users)):
             mark.counted += 0 if view.groups_users else sum(table.values())
@@ -56,7 +57,7 @@ class PartialCounts:
     def _tables(
         self, view: CountedView, window: OpenWindow, start: int, users: Mapping[int, int]
     ) -> Iterable[dict[str, int]]:
-        """The counts of every bucket of a window; in each, items stand in the order of the journal."""
+        """Return the counts of every bucket of a window; in each, items are in the order of the journal."""
         if not view.degrees and (window.spill_store is not None or view.bounds is not None):
             return tables_of(lambda: self._amounts(view, window, start), view.buckets, self._memory.most_bytes)
         tables: list[dict[str, int]] = [{} for _ in range(view.buckets)]
@@ -67,7 +68,7 @@ class PartialCounts:
         return tables
 
     def _amounts(self, view: CountedView, window: OpenWindow, start: int) -> Iterator[tuple[str, int]]:
-        """The items of a window as they were accepted, and what each adds to its count."""
-        for row in self._journals.rows_of(view.name, start):
+        """Yield the items of a window as they were accepted, and what each adds to its count."""
+        for row in self._journals.window_rows(view.name, start):
             weights = (view.weights[held - 1] for held in window.held(row.users)) if view.weights else repeat(1)
             yield from zip(row.items, weights, strict=False)

@@ -1,9 +1,9 @@
 """From a source that is not keyed by user to re-keyed batches for the partitions in which its users are counted.
 
-A partition of the source is read in the order of its records and ticks (`runtime.ordering`), and everything is passed
-on in that order: an event to the partition of its user, a watermark and a tick to every partition. So whoever counts
-hears of a tick of a source partition behind all events that stood there when it was made, however late it hears of it
-(`windows.rekeyed`). A re-keyed batch is sent before it is marked as sent: after a crash some are sent again.
+A partition of the source is read in the order of its records and ticks (`runtime.faust.coalescing`). Everything is
+passed on in that order: an event to the partition of its user, a watermark and a tick to every partition. So a counter
+learns of a tick of a source partition after all events that were in the partition when the tick was made. A re-keyed
+batch is sent before it is marked as sent, so after a crash some batches are sent again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Records that were refused because the schema registry did not have their schema.
 
 What a registry has under a number may differ between two readings of a record. So the first answer is stored before
-anything of the chunk is counted or noted, and a chunk that is read again after a crash comes to the same.
+anything of the chunk is counted or noted, and a chunk that is read again after a crash has the same result.
 
-A registry is asked about every schema number, and nobody's answer stands for another one: numbers have gaps, so that a
-number is missing says nothing about those above it. To bound the work that one user makes, records of a user with more
-than `MAX_SCHEMAS_OF_USER` numbers in a chunk are refused unasked; the records of others are not affected.
+A registry is asked about every schema number. No answer stands for another number: numbers have gaps, so a missing
+number says nothing about those above it. To bound the work that one user causes, a user may name at most
+`MAX_SCHEMAS_OF_USER` numbers in a chunk. Records with further numbers of that user are refused without asking; the
+records of others are not affected.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class SchemaOutcomes:
             return records, []
         refused = self._refused_before(records)
         new = self._missing(records)
-        if len(self._schemas) >= MAX_SCHEMAS_OF_USER:  # so many were asked for, if a user has more
+        if len(self._schemas) >= MAX_SCHEMAS_OF_USER:  # If a user exceeds the limit, at least this many were asked for.
             new |= self._excess([record for record in records if record.offset not in refused])
         new = {offset for offset in new if offset > self._row.last_offset}
         rows: list[tuple[bytes, bytes]] = []
@@ -104,7 +105,7 @@ class SchemaOutcomes:
         return {record.offset for record in records if (record.value or b"")[:HEADER_BYTES] in unknown}
 
     def _excess(self, records: Sequence[Record]) -> set[int]:
-        """Return the offsets of the records with one schema number too many of their users."""
+        """Return the offsets of the records whose schema number exceeds the limit of their user."""
         if not self._is_keyed:
             return set()
         named: defaultdict[bytes | None, set[bytes]] = defaultdict(set)

@@ -36,7 +36,7 @@ GONE_S = 60.0
 """How long brokers are away."""
 FED_EVERY_S = 2.0
 MOST_UNSHOWN = 5
-"""Windows that are fed ahead of their releases at most: a slow machine must be able to catch up."""
+"""Largest number of windows that are fed before they are released: a slow machine must be able to catch up."""
 
 
 @pytest.fixture(scope="module")

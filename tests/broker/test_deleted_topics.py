@@ -44,14 +44,14 @@ async def dies(worker: Any, *options: str) -> None:
     assert await asyncio.to_thread(worker.wait) == -signal.SIGKILL, worker.said()
 
 
-async def first_released(app: Application, worker: Any) -> None:
+async def release_first_window(app: Application, worker: Any) -> None:
     """Start a worker and let it release the first window."""
     worker.start()
     await publish_minutes(app, 0)
     await app.wait_for_releases(only_view(app).name, 1)
 
 
-async def said(app: Application, worker: Any, words: str) -> None:
+async def wait_until_said(app: Application, worker: Any, words: str) -> None:
     """Wait until a worker has logged something."""
 
     async def is_said() -> bool:
@@ -91,7 +91,7 @@ async def test_counts_that_were_lost_with_their_topic_are_a_refusal_and_later_wi
 
 async def noticed(app: Application, worker: Any, name: str, *, again: bool) -> None:
     """Delete a topic under a running worker; it ends in time, by its exit code and its word because of that."""
-    await first_released(app, worker)
+    await release_first_window(app, worker)
     await asyncio.sleep(LOOK_SECONDS)  # what a source's topic was is known from the first look on
     began = time.monotonic()
     await delete(app, name)
@@ -145,12 +145,12 @@ async def test_topic_without_state_is_made_again_and_counting_continues(
 ) -> None:
     async with application(visits(), tmp_path, broker=kafka) as app:
         worker, name = spawn(app, "worker"), topic.replace("NAME", app.plan.name)
-        await first_released(app, worker)
+        await release_first_window(app, worker)
         await delete(app, name)
         if again:
             specs = {spec.name: spec for spec in Topics.of(app.plan).all(app.plan)}
             await app.client.create([specs[name]])
-        await said(app, worker, f"topic {name} was deleted")
+        await wait_until_said(app, worker, f"topic {name} was deleted")
         await publish_minutes(app, 1, 2)
         assert await outcome(app, 3) == ["released"] * 3
         assert await asyncio.to_thread(worker.terminate) == 0
@@ -167,7 +167,7 @@ async def test_killed_worker_writes_a_release_topic_again_from_the_start(
         await publish_minutes(app, *range(20))
         before = (await app.wait_for_releases(view.name, 20))["public"]
         await delete(app, topic)
-        await said(app, worker, f"topic {topic} was deleted")
+        await wait_until_said(app, worker, f"topic {topic} was deleted")
         await republish(
             await holding(app.plan, app.client), app.client, read_keys(app.plan.key_file), view.name, "public"
         )

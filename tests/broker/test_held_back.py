@@ -27,7 +27,7 @@ DELIVERY_S = 150
 
 
 def lead_through(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the producer of this process, and nobody else in it, a network of its own."""
+    """Route the producer of this process, and no other client in it, through a proxy."""
     begin = AIOKafkaConnection.__init__
     host, _, port = proxy.address.rpartition(":")
 
@@ -40,7 +40,7 @@ def lead_through(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Backlog:
-    """Events that come one after the other, each at the right time, through a real producer."""
+    """Events that a real producer sends one after another, each at its own time."""
 
     app: Application
     producer: AIOKafkaProducer
@@ -48,7 +48,7 @@ class Backlog:
     sent: list[asyncio.Future[Any]] = field(default_factory=list)
 
     async def come(self, seconds: float) -> None:
-        """Some users every tenth of a second, whether or not the broker answers."""
+        """Send events of some users every tenth of a second, whether or not the broker answers."""
         until_ms = wall_clock_ms() + round(seconds * SECOND)
         writer = SourceWriter(self.app.plan)
         while (now_ms := wall_clock_ms()) < until_ms:
@@ -83,10 +83,11 @@ async def test_no_acknowledged_event_is_late_after_an_outage(
     monkeypatch: pytest.MonkeyPatch,
     away_s: int,
 ) -> None:
-    """The worker is back before the producer, and its first ticks come before what that has held back."""
+    """The worker returns before the producer, and its first ticks come before the records that were held back."""
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(application(visits(*by_the_wall("30s")), tmp_path, broker=kafka))
-        of_worker, of_producer = proxied(), proxied()
+        of_worker = proxied()
+        of_producer = proxied()
         lead_through(of_producer, monkeypatch)
         worker = spawn(app, "one", proxy=of_worker)
         worker.start()

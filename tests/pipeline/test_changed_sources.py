@@ -161,7 +161,8 @@ async def test_another_field_of_avro_is_read_from_a_boundary_on_also_where_the_c
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
     avro = ("partitions: 3", "partitions: 3, format: avro")
     made = await changing(RICH, avro, named(fake.url))
-    app, find = made.app, SourceSchemas.find
+    app = made.app
+    find = SourceSchemas.find_readers
     made.clock.now_ms = made.at(60)
     worker = await app.start(clock_ms=made.clock, unchecked_data=True)
     script: list[Event | Watermark] = []
@@ -182,7 +183,7 @@ async def test_another_field_of_avro_is_read_from_a_boundary_on_also_where_the_c
             await worker.host.catch_up()
         return answer
 
-    monkeypatch.setattr(SourceSchemas, "find", overtaken)
+    monkeypatch.setattr(SourceSchemas, "find_readers", overtaken)
     await publish((2, 3))
     await made.learned(2)
     await made.consumed(2 * 303)

@@ -57,7 +57,7 @@ CASES = {
     "hopping windows": (("size: 1m", "size: 2m, step: 1m"), budget(31)),
     "by the wall clock": (("clock: event", "clock: wall"), budget(31)),
 }
-"""Every window costs epsilon 2."""
+"""Changes of the application, by case. Every window costs epsilon 2."""
 
 
 def visits(*minutes: int) -> list[Event]:

@@ -186,8 +186,8 @@ REKEYED = (", user: user", ", key: user")
 
 @pytest.mark.parametrize("number", [500, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("app", [(ONE_PARTITION,), (ONE_PARTITION, REKEYED)], indirect=True)
-async def test_records_of_one_user_keep_nobody_from_beginning(app: Application, number: int) -> None:
-    """They are most of the newest records, or all of them."""
+async def test_records_of_one_user_cannot_prevent_a_start(app: Application, number: int) -> None:
+    """The records are most of the newest ones, or all of them."""
     await app.publish(visits(app, wall_clock_ms())[:60])
     await app.publish([Raw(0, b"X", b'{"user": "X", "page": true, "at": 5}')] * number)
     await begin(app)

@@ -130,10 +130,10 @@ async def test_a_record_that_is_refused_leaves_its_offset_behind_and_is_not_read
 
 
 @pytest.mark.parametrize("broker", [MEMORY])
-async def test_dead_letter_topic_without_leader_stops_no_counting(
+async def test_counting_continues_without_a_leader_for_dead_letters(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused records of one user, again and again: the events of all others are released."""
+    """Records of one user are refused repeatedly, and the events of all others are released."""
     app = await launch()
     view = only_view(app)
     start = start_of(view)

@@ -96,7 +96,7 @@ class Running:
         self.script += more
 
     async def delete_topic(self) -> None:
-        """Delete the release topic as somebody else, and wait until the worker has noticed."""
+        """Delete the release topic from outside, and wait until the worker has noticed."""
         await delete(self.app, self.topic)
         await self.app.eventually(lambda: is_stopped(self.app))
 
@@ -107,7 +107,9 @@ class Running:
 @pytest.mark.parametrize("how", ["gone", pytest.param("made again", marks=pytest.mark.slow)])
 async def test_deleted_release_topic_stops_its_audience_alone(launch: Launch, how: str) -> None:
     made = await Running.launched(launch, 2)
-    app, view, topic = made.app, made.view, made.topic
+    app = made.app
+    view = made.view
+    topic = made.topic
     await app.grant("public", "standard")
     await app.eventually(lambda: has(app, "public", 4))
     before = await stamped(app, topic)
@@ -176,13 +178,15 @@ async def test_crash_while_a_topic_is_written_again_writes_it_from_the_start(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await Running.launched(launch, 3)
-    app, topic = made.app, made.topic
+    app = made.app
+    topic = made.topic
     before = await stamped(app, topic)
     await made.delete_topic()
 
     assert app.worker is not None
     republisher: Any = app.worker.host.republisher
-    write, calls = republisher._write_records, 0
+    write = republisher._write_records
+    calls = 0
 
     async def failing(*given: Any) -> None:
         nonlocal calls
@@ -208,7 +212,7 @@ async def test_crash_while_a_topic_is_written_again_writes_it_from_the_start(
 
 
 class Removal:
-    """An application with two views, of which one is removed."""
+    """An application with two views, one of which is removed."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -257,7 +261,8 @@ async def test_topics_of_a_removed_view_are_deleted_in_time(
 ) -> None:
     monkeypatch.setattr(assembly, "beat_seconds", lambda _: 0.3)
     made = await Removal.begun(launch)
-    app, pages = made.app, made.pages
+    app = made.app
+    pages = made.pages
     keys, plan = read_keys(app.plan.key_file), await holding(app.plan, app.client)
     if how == "deleted by hand":
         assert await former_topics(plan, app.client, keys, pages.name) == made.topics
@@ -303,7 +308,9 @@ async def test_topic_that_only_seemed_deleted_misses_no_record(launch: Launch, m
     """A broker that has just started does not know any topic."""
     monkeypatch.setattr(assembly, "LOOK_SECONDS", 1000)
     made = await Running.launched(launch, 2)
-    app, topic, worker = made.app, made.topic, made.app.worker
+    app = made.app
+    topic = made.topic
+    worker = made.app.worker
     assert worker is not None
     topics = worker.host.release_topics
     topics.look({}, [topic])
@@ -320,7 +327,8 @@ async def test_topic_that_only_seemed_deleted_misses_no_record(launch: Launch, m
 async def test_orders_of_former_topics_write_nothing_again(launch: Launch) -> None:
     """A worker reads the control topic from its start, and finds every order that was not compacted away."""
     made = await Running.launched(launch, 2)
-    app, topic = made.app, made.topic
+    app = made.app
+    topic = made.topic
     for _ in range(2):
         await made.delete_topic()
         await ask(app)
@@ -345,7 +353,8 @@ async def test_settings_that_come_while_a_topic_is_written_again_lose_nothing(
     await made.delete_topic()
     assert app.worker is not None
     host: Any = app.worker.host
-    write, calls = host.republisher._write, 0
+    write = host.republisher._write
+    calls = 0
 
     async def after_settings(*given: Any) -> None:
         nonlocal calls
@@ -368,7 +377,8 @@ async def test_order_that_does_not_fit_is_ignored(
     launch: Launch, caplog: pytest.LogCaptureFixture, topic_id: str
 ) -> None:
     made = await Running.launched(launch, 2)
-    app, topic = made.app, made.topic
+    app = made.app
+    topic = made.topic
     former = (await app.client.describe([topic]))[topic].id
     await made.delete_topic()
     await ask(app)
@@ -387,12 +397,13 @@ async def test_order_that_does_not_fit_is_ignored(
 
 
 @pytest.mark.parametrize("cut", ["", "before deletion", pytest.param("stopped", marks=pytest.mark.slow)])
-async def test_audience_that_returns_after_its_topic_was_reset_needs_no_order(
+async def test_audience_that_returns_after_a_reset_needs_no_order(
     changing: Make, monkeypatch: pytest.MonkeyPatch, cut: str
 ) -> None:
     """It gets what is released from then on; others are not affected."""
     made = await changing()
-    app, name = made.app, made.view.name
+    app = made.app
+    name = made.view.name
     topic = Topics.of(app.plan).release(name, "public")
     await app.start()
     await app.publish(minutes(made.start, 0, 2))
@@ -438,7 +449,9 @@ async def test_view_that_returns_after_its_retention_needs_no_order(
 ) -> None:
     monkeypatch.setattr(assembly, "beat_seconds", lambda _: 0.3)
     removal = await Removal.carried_out(launch)
-    app, pages, removed = removal.app, removal.pages, removal.topics
+    app = removal.app
+    pages = removal.pages
+    removed = removal.topics
     await app.apply(removal.both, {pages.name: removal.start + 11 * MINUTE})
     await removal.publish(9, 14)
 
@@ -461,7 +474,8 @@ class RightsMissing(NamedTuple):
 
 @pytest.fixture
 def rights_missing(monkeypatch: pytest.MonkeyPatch) -> RightsMissing:
-    missing, create = RightsMissing(set()), MemoryClient.create
+    missing = RightsMissing(set())
+    create = MemoryClient.create
 
     async def guarded(client: MemoryClient, topics: Iterable[TopicSpec]) -> None:
         wanted = [*topics]
@@ -477,13 +491,14 @@ def rights_missing(monkeypatch: pytest.MonkeyPatch) -> RightsMissing:
 
 @in_memory
 @pytest.mark.parametrize("how", ["running", pytest.param("restarted", marks=pytest.mark.slow)])
-async def test_dead_letters_without_a_topic_are_counted_only(
+async def test_dead_letters_without_a_topic_are_only_counted(
     launch: Launch, rights_missing: RightsMissing, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """The account may not create the topic again. Counting continues, and the topic is written to when it is back."""
     monkeypatch.setattr(letters, "LETTERS_SECONDS", 0.2)
     made = await Running.launched(launch, 2)
-    app, topic = made.app, made.view.source.dead_letter_topic
+    app = made.app
+    topic = made.view.source.dead_letter_topic
     refused = Message(made.view.source.topic, b"u", b"no event", 0)
     rights_missing.topics.add(topic)
     await delete(app, topic)

@@ -336,7 +336,7 @@ async def test_broker_that_fails_once_a_verdict_was_read_ends_no_worker(
     assert failed == [2]
 
 
-async def test_accepted_settings_that_nobody_can_plan_end_workers_until_others_are_posted(
+async def test_unplannable_settings_end_workers_until_others_are_posted(
     changing: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another version accepted them. What was released and charged before stays, and they cost nothing."""
@@ -389,7 +389,7 @@ async def test_settings_with_windows_that_this_machine_computes_too_slowly_are_r
     made = await changing(WALL)
     await made.app.start(clock_ms=made.clock)
     slow = [Fault("views.pages", "a window takes 5 s to compute")]
-    monkeypatch.setattr("stream_dp.runtime.verdicts.never_in_time", lambda plan, lists: slow)
+    monkeypatch.setattr("stream_dp.runtime.verdicts.find_late_views", lambda plan, lists: slow)
     await made.apply(2, SHARPER)
     history = await settled(made, 2, "refused")
     assert history.reason(2) == "views.pages: a window takes 5 s to compute"

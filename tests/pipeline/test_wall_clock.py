@@ -53,7 +53,7 @@ async def test_windows_close_as_the_clock_passes_their_grace_and_equal_the_oracl
 
 
 async def test_events_that_an_outage_held_back_are_in_time(launch: Launch) -> None:
-    """For two minutes there is no tick; the producer delivers after the first one."""
+    """There is no tick for two minutes; the producer delivers after the first one."""
     app = await launch(("clock: event", "clock: wall"))
     view = only_view(app)
     start = start_of(view)

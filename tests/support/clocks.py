@@ -35,7 +35,7 @@ def by_the_wall(catch_up: str = "0s") -> tuple[tuple[str, str], ...]:
     """Changes of the `visits` application: windows of two seconds by the wall clock, the first one just begun.
 
     Args:
-        catch_up: `window.catch_up`. By default a busy machine, which makes ticks late, holds no window up.
+        catch_up: `window.catch_up`. By default, late ticks of a busy machine delay no window.
     """
     start = wall_clock_ms() // SIZE * SIZE
     window = "window: {size: 1m, start: 2024-01-01T00:00:00Z, grace: 10s, clock: event, max_ahead: 1h, idle: 1d}"

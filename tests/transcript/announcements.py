@@ -12,7 +12,7 @@ from tests.transcript.predictions import Outbox, Place, Record
 
 @dataclass
 class Announcements:
-    """What was said about editions.
+    """Records that were posted about editions.
 
     Attributes:
         population: of the ledger.
@@ -50,7 +50,7 @@ class Announcements:
                 del self.said[audience, view, number]
 
     def _told(self, state: State) -> Iterator[tuple[str, Edition]]:
-        """Each edition that has windows, with each audience of today."""
+        """Yield each edition that has windows with each present audience."""
         for view, editions in state.editions.items():
             newest = state.newest(view)
             if newest is None:
@@ -81,7 +81,7 @@ def _order(told: tuple[str, Edition]) -> tuple[str, str, int]:
 
 
 def _disclosure(audience: str, newest: ViewPlan) -> object:
-    """What an audience is told of its own level, now and later."""
+    """Return what an audience is told about its own level, now and later."""
     level = newest.levels[newest.audiences[audience]].name
     unlocks = [(newest.levels[one.level].name, one.after_ms) for one in newest.unlocks.get(audience, ())]
     return level, unlocks, newest.window.retention_ms, newest.ledger.total

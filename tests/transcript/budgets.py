@@ -15,13 +15,13 @@ Interval: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Item:
-    """What is charged as one: a window, a pane, or a window of running totals.
+    """Unit of charging: a window, a pane, or a window of running totals.
 
     Attributes:
         view: the view's name.
-        definition: which of its definitions; each is charged by itself.
+        definition: which of its definitions; each is charged separately.
         interval: its start and end.
-        windows_per_user: in how many items of a period and definition a user counts at most; None for all.
+        windows_per_user: the largest number of items of a period and definition that a user counts in; None for all.
     """
 
     view: str
@@ -41,7 +41,7 @@ class Period:
         self.charges: dict[Item, Cost] = dict(former)
 
     def taken(self, more: Mapping[Item, Cost] | None = None) -> dict[str, Cost]:
-        """Return by view what a user pays at most, with some more charges."""
+        """Return, by view, the most that a user pays, with some more charges."""
         charges = dict(self.charges)
         for item, cost in (more or {}).items():
             charges[item] = charges.get(item, Cost.ZERO) + cost
@@ -55,11 +55,11 @@ class Period:
 
     @property
     def spent(self) -> Cost:
-        """What a user pays at most for everything charged so far."""
+        """The most that a user pays for everything charged so far."""
         return sum(self.taken().values(), Cost.ZERO)
 
     def fits(self, item: Item, cost: Cost) -> bool:
-        """Return True if a cost fits under the caps and into what its view may have."""
+        """Return True if a cost fits under the caps and into the share of its view."""
         before = self.taken()
         after = self.taken({item: cost})
         if not sum(after.values(), Cost.ZERO) <= self.budget:
@@ -68,13 +68,13 @@ class Period:
         return grown <= self._shares.room(item.view, before)
 
     def leaves(self, item: Item, cost: Cost, kept: Cost) -> bool:
-        """Return True if a cost fits and something is left besides."""
+        """Return True if a cost fits and leaves a given amount."""
         after = sum(self.taken({item: cost}).values(), Cost.ZERO)
         return self.fits(item, cost) and after + kept <= self.budget
 
 
 def _dearest(costs: Sequence[Cost], most: int | None) -> Cost:
-    """The sum of the largest amounts of each entry: what a user pays who is in that many items."""
+    """Return the sum of the largest amounts of each entry: the price for a user who is in that many items."""
     if most is None or len(costs) <= most:
         return sum(costs, Cost.ZERO)
     amounts = [sum(sorted((getattr(cost, name) for cost in costs), reverse=True)[:most]) for name in _ENTRIES]
@@ -119,7 +119,7 @@ class Account:
         return periods[0]
 
     def _charged_in(self, bounds: Interval) -> dict[Item, Cost]:
-        """What periods that overlap a new one were charged; an item counts once."""
+        """Return the charges of the periods that overlap a new one; an item counts once."""
         found: dict[Item, Cost] = {}
         for period in self._begun.values():
             if _overlap(period.interval, bounds):

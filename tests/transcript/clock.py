@@ -1,4 +1,4 @@
-"""Clocks of the simulator: rising ticks, when control records take effect, when windows close, which are lost.
+"""Clocks of the simulator: rising ticks, when control records take effect, when windows close, and which are lost.
 
 Sections 2 (ticks, control), 3 (`closed(w)`), 6 (lost windows), 8 (declared losses) and 9 (catch-up).
 """
@@ -14,13 +14,13 @@ from tests.transcript.transcript import DeclaredLoss, Gap, LossAccepted, Partiti
 
 SECOND_MS = 1000
 SHORTEST_SILENCE_MS = 5 * SECOND_MS
-LONGEST_CATCH_UP = 10
-"""In multiples of the catch-up time, from the end of the first silence."""
+MOST_CATCH_UPS = 10
+"""Limit of a catch-up, in multiples of the catch-up time, from the end of the first silence."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition: its rising ticks, cut to seconds, and what stands between them."""
+    """One partition: its rising ticks, cut to seconds, and the events between them."""
 
     events: tuple[PartitionEvent, ...]
 
@@ -78,7 +78,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the clock of a source partition shows at a tick.
+    """Time that the clock of a source partition shows at a tick.
 
     Attributes:
         tick_ms: time of the tick.
@@ -119,7 +119,7 @@ class CatchUp:
         if tick_ms >= self._until_ms:
             self.is_standing = False
             return False
-        if tick_ms >= self._first_end_ms + LONGEST_CATCH_UP * self._catch_up_ms:
+        if tick_ms >= self._first_end_ms + MOST_CATCH_UPS * self._catch_up_ms:
             self.is_standing = False
             return True
         return False
@@ -135,7 +135,7 @@ class EventTime:
         self._base_ms: int | None = None
 
     def hear(self, watermark_ms: int, tick_ms: int) -> None:
-        """Take a watermark in; one that is ahead of the tick after it counts as that tick."""
+        """Read a watermark; one that is ahead of the tick after it counts as that tick."""
         heard_ms = min(watermark_ms, tick_ms)
         current_ms = self.show(tick_ms)
         self._base_ms = heard_ms if current_ms is None else max(heard_ms, current_ms)
@@ -209,7 +209,7 @@ class SourceClock:
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:
-        """What it shows at each tick about the source."""
+        """The readings at each tick about the source."""
         return readings(self.partition, self.source, self.window)
 
     def close(self, start_ms: int, end_ms: int, since: Since, declared: Sequence[Declaration]) -> Closing | None:
@@ -228,7 +228,7 @@ class SourceClock:
         return Closing(closed.tick_ms, is_lost, closed.is_interrupted)
 
     def _close_by_clock(self, end_ms: int, tick_ms: int) -> Closing | None:
-        """The first tick, from that of the settings on, at which the clock has passed the window."""
+        """Return the closing by the first tick, from that of the settings on, whose clock has passed the window."""
         due_ms = end_ms + self.window.grace_ms
         for reading in self.readings:
             is_passed = reading.closes_ms is not None and reading.closes_ms >= due_ms
@@ -237,7 +237,7 @@ class SourceClock:
         return None
 
     def _give_up(self, end_ms: int, tick_ms: int, declared: Sequence[Declaration]) -> int | None:
-        """The tick at which an operator's declaration closes the window."""
+        """Return the tick at which an operator's declaration closes the window."""
         over_ms = end_ms + self.window.grace_ms if self.window.clock == "wall" else end_ms
         found: list[int] = []
         for declaration in declared:
@@ -249,7 +249,7 @@ class SourceClock:
         return min(found, default=None)
 
     def _began_late(self, start_ms: int, tick_ms: int, since: Since) -> bool:
-        """Whether records of the window may have passed before its definition was counted."""
+        """Return True if records of the window may have passed before its definition was counted."""
         if since.is_from_start_of_log:
             return False
         if self.window.clock == "wall":
@@ -259,9 +259,9 @@ class SourceClock:
         return start_ms <= clock_ms + self.window.max_ahead_ms
 
     def _is_in_gap(self, start_ms: int, closed_ms: int, tick_ms: int, since: Since) -> bool:
-        """Whether a record that may be missing could have belonged to the window.
+        """Return True if a record that may be missing could have belonged to the window.
 
-        Records of a new source that came before its settings are judged by the tick that brings these.
+        Records of a new source that came before its settings are judged by the tick that brings the settings.
         """
         for before_ms, after_ms in self.gaps:
             was_open = before_ms is None or closed_ms > before_ms
@@ -289,7 +289,7 @@ class SourceClock:
 
 @dataclass(frozen=True)
 class Since:
-    """Since when windows of a definition are counted.
+    """Start of the counting of a definition.
 
     Attributes:
         offset: of the acceptance of the settings that made the definition.
@@ -309,7 +309,7 @@ class Declaration:
 
 
 class Clocks:
-    """When windows close, over all partitions of their sources."""
+    """Closing of windows over all partitions of their sources."""
 
     def __init__(self, partitions: dict[int, Partition], declarations: Sequence[Declaration]) -> None:
         """Read the partitions and the losses that operators declared."""
@@ -339,7 +339,7 @@ class Clocks:
         return min(found, default=None)
 
     def _clock(self, source: str, number: int, window: WindowPlan) -> SourceClock:
-        """The clock of a group; groups with one clock share it."""
+        """Return the clock of a group; groups with one clock share it."""
         key = (source, number, window)
         if key not in self._clocks:
             self._clocks[key] = SourceClock(self._partitions[number], source, window)

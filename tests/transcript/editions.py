@@ -10,7 +10,7 @@ from tests.transcript.clock import Since
 from tests.transcript.transcript import Control, Settings, TranscriptError, Verdict
 
 SHORTEST_LEAD_MS = 10_000
-"""From the acceptance of settings to a boundary of an existing view on the wall clock."""
+"""Shortest time from the acceptance of settings to a boundary of an existing view on the wall clock."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Edition:
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """What may not change without counting anew."""
+        """Everything whose change makes windows be counted again."""
         window = self.plan.window
         fixed = (window.grace_ms, window.clock, window.max_ahead_ms, window.idle_ms, window.catch_up_ms)
         return (self.view, self.plan.fingerprint, *fixed)
@@ -50,7 +50,7 @@ class Edition:
 
 @dataclass(frozen=True)
 class State:
-    """The application under one accepted settings.
+    """State of the application under accepted settings.
 
     Attributes:
         offset: of the acceptance.
@@ -116,7 +116,7 @@ def _follow(control: Sequence[Control]) -> Iterator[State]:
 
 
 def _accept(former: State | None, settings: Settings, offset: int, append_ms: int) -> State:
-    """The state behind accepted settings."""
+    """Return the state after accepted settings."""
     if settings.plan is None:
         raise TranscriptError(f"settings {settings.number} were accepted and cannot be planned")
     editions = dict(former.editions) if former else {}
@@ -134,7 +134,7 @@ def _accept(former: State | None, settings: Settings, offset: int, append_ms: in
 
 
 def _begin(own: tuple[Edition, ...], view: str, plan: ViewPlan, first_ms: int) -> tuple[Edition, ...]:
-    """The editions of a view with one more, which takes all windows from its first one on."""
+    """Return the editions of a view with one more, which has all windows from its first one on."""
     limited = tuple(one.limited(first_ms) for one in own)
     return (*limited, Edition(view, len(own) + 1, first_ms, None, plan))
 
@@ -154,7 +154,7 @@ def _check_removed(former: State | None, settings: Settings) -> None:
 
 
 def _new_sources(former: State | None, plan: Plan) -> frozenset[str]:
-    """Sources that these settings are the first to name; a source that was named and gone is not new again."""
+    """Return the sources that these settings are the first to name; one that was named before is not new again."""
     used = frozenset(view.source.name for view in plan.views.values())
     known: set[str] = set()
     if former is not None:

@@ -79,12 +79,12 @@ class Expiry:
         return self.releasing.state.newest(output.edition.view) is None and self.is_over(output.edition)
 
     def _is_over_by(self, output: Output, unit: Unit) -> bool:
-        """Whether a window of another view of the source reaches the time when one of a removed view expires."""
+        """Return True if a window of another view of the source reaches the time when one of a removed view expires."""
         has_source = output.edition.plan.source == unit.edition.plan.source
         return has_source and self._is_removed(output) and self._would_end_ms(output) <= unit.end_ms
 
     def _would_end_ms(self, output: Output) -> int:
-        """When the window would have ended that makes a window of a removed view expire."""
+        """Return the end of the window that would have made a window of a removed view expire."""
         shape = output.edition.plan.window.shape.counted
         return shape.end(shape.first_from(output.end_ms + self._retention_ms(output) + 1))
 
@@ -105,7 +105,7 @@ class Expiry:
         self.releasing.outbox.post(record, self.releasing.state.plan.slots)
 
     def _forget_units(self, output: Output) -> None:
-        """Delete the tables that no retained window is made of, nor one still to come."""
+        """Delete the tables that no retained or later window is made of."""
         newest_ms = self.decided[output.edition.view][1]
         for unit in output.units:
             is_old = newest_ms > unit.end_ms + unit.edition.plan.window.kept_ms

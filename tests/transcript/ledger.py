@@ -26,7 +26,7 @@ from tests.transcript.transcript import (
 from tests.transcript.windows import Unit
 
 ListVersion = Callable[[str, Edition, int], str | None]
-"""From population, edition and tick time to the version of the list; None without a list."""
+"""Function from population, edition and tick time to the version of the list; None without a list."""
 
 # The stages of a tick.
 CONTROL = 1
@@ -51,7 +51,7 @@ class Due:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Its place among the windows of a tick."""
+        """Its place in the order of the windows of a tick."""
         return self.end_ms, self.start_ms, self.edition.view
 
 
@@ -105,7 +105,7 @@ class Ledger:
 
     @property
     def prediction(self) -> Prediction:
-        """What was decided so far."""
+        """The decisions so far."""
         if self.releasing is None:
             return Prediction((), (), self.stopped_ms)
         return Prediction(self.releasing.outbox.records, tuple(self.releasing.entries), self.stopped_ms)
@@ -136,7 +136,7 @@ class Ledger:
         return self.releasing.outbox.newest_before(topic, tick_ms)
 
     def _is_heard(self, tick_ms: int) -> bool:
-        """Whether all sources that are read by watermarks have ticks up to this one (section 4)."""
+        """Return True if all sources that are read by watermarks have ticks up to this one (section 4)."""
         if self.releasing is None:
             return True
         for edition in self._editions(self.releasing.state):
@@ -199,7 +199,7 @@ class Ledger:
         self._raising.learn(state, place.tick_ms)
 
     def _carry_out(self, tick_ms: int) -> Iterator[Carried]:
-        """The grants whose time has come and that were not withdrawn, by offset."""
+        """Yield the grants whose time has come and that were not withdrawn, by offset."""
         waiting: list[tuple[int, Grant]] = []
         for offset, grant in self._pending:
             if grant.name in self._withdrawn:
@@ -262,7 +262,7 @@ class Ledger:
             start_ms = self._following(edition, start_ms)
 
     def _is_accepted_loss(self, view: str, start_ms: int, tick_ms: int) -> bool:
-        """Whether an operator accepted the loss of a window before it was decided."""
+        """Return True if an operator accepted the loss of a window before it was decided."""
         for effect_ms, loss in self.partition.losses():
             if effect_ms <= tick_ms and view in loss.views and loss.from_ms <= start_ms < loss.until_ms:
                 return True
@@ -293,9 +293,9 @@ class Ledger:
         return [(edition, self._next_start(edition)) for edition in self._editions(self.releasing.state)]
 
     def _is_decided(self, edition: Edition) -> bool:
-        """Whether all windows of an edition were decided."""
+        """Return True if all windows of an edition were decided."""
         return edition.until_ms is not None and self._next_start(edition) >= edition.until_ms
 
 
 _UNKNOWN = Closing(0, False, False)
-"""Stands for the closing of a window that the transcript does not tell."""
+"""Stand-in for the closing of a window that the transcript does not have."""

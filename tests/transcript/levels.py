@@ -1,4 +1,4 @@
-"""Who may see which level of a window: settings, grants, unlocks and leftovers (section 3)."""
+"""Levels that audiences may see of a window, by settings, grants, unlocks and leftovers (section 3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = -1
 
 
 class Decided(Protocol):
-    """What a level depends on of a window."""
+    """Properties of a window that a level depends on."""
 
     @property
     def edition(self) -> Edition:
@@ -63,7 +63,7 @@ class Carried:
 
 @dataclass
 class Clearances:
-    """What was carried out so far, and the levels that follow from it."""
+    """Grants, unlocks and leftovers that were carried out, and the levels that follow from them."""
 
     grants: list[Carried] = field(default_factory=list)
     steps: set[Step] = field(default_factory=set)
@@ -110,7 +110,7 @@ def start_level(audience: str, edition: Edition, newest: ViewPlan | None) -> int
     """Return the level that an audience starts with, for a window of an edition, under the newest settings.
 
     An audience that the window was opened with sees no more than then and than now. Another one sees what it starts
-    with now; where none of the former audiences is left, no more than the finest of then.
+    with now. If none of the former audiences is left, it is at most the finest of their levels.
     """
     then = edition.plan.audiences
     if newest is None:
@@ -125,13 +125,13 @@ def start_level(audience: str, edition: Edition, newest: ViewPlan | None) -> int
 
 
 def index_in(plan: ViewPlan, newest: ViewPlan, name: str) -> int:
-    """Return the index that a level of the newest ladder comes to in a window; NOTHING where it has none like it."""
+    """Return the index of a level of the newest ladder in a window; NOTHING if the window has no such level."""
     found = level_in(plan, newest, name)
     return NOTHING if found is None else found
 
 
 def level_in(plan: ViewPlan, newest: ViewPlan | None, name: str) -> int | None:
-    """Return the index that a name comes to in the ladder of a window; None where no ladder of the view has it.
+    """Return the index of a level, by name, in the ladder of a window; None if no ladder of the view has it.
 
     Where the window's ladder lacks a level of the newest one, its finest level counts that costs no more epsilon and
     that the newest ladder does not call finer.

@@ -1,4 +1,4 @@
-"""Which list a window uses (section 2)."""
+"""The list that a window uses (section 2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lists:
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)
 
     def version(self, population: str, edition: Edition, tick_ms: int) -> str | None:
-        """Return the version of the list of a window; None where its view has no list that can change.
+        """Return the version of the list of a window; None if its view has no list that can change.
 
         A list in a topic has the version that its content was stored with. One made of releases is named by the last
         number in its topic of a record whose planned slot is before the tick.
@@ -43,7 +43,7 @@ class Lists:
         return f"{topic}={behind[-1] if behind else 'none'}"
 
     def _made_of_releases(self, topic: str, tick_ms: int) -> str | None:
-        """The version of a list made of releases; None where the topic is not one of the application."""
+        """Return the version of a list made of releases; None if the topic does not belong to the application."""
         for ledger in self.ledgers.values():
             feeding = ledger.feeding(topic)
             if feeding is not None:

@@ -1,4 +1,4 @@
-"""What the simulator predicts: records without their noise, and account entries."""
+"""Predictions of the simulator: records without their noise, and account entries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Topic: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """Where an event stands in the sequence of its ledger."""
+    """Place of an event in the sequence of its ledger."""
 
     tick_ms: int
     stage: int
@@ -41,7 +41,7 @@ class Record:
         is_interrupted: whether a catch-up that was cut short closed the window.
         number: number of the record in its topic, from 1.
         slot_ms: its planned slot.
-        voided_ms: tick of the lowering because of which it never leaves.
+        voided_ms: tick of the lowering that keeps it from leaving; None: it leaves.
     """
 
     place: Place
@@ -76,7 +76,7 @@ class Entry:
         start_ms: start of the window, or pane, that is paid for.
         period: start and end of the period.
         charge: what was charged.
-        spent: what the period's charges come to, with this one.
+        spent: the sum of the period's charges, with this one.
         budget: the caps of the period.
     """
 
@@ -149,7 +149,7 @@ class Outbox:
         return len(self._records) - 1
 
     def void(self, at: int, tick_ms: int, slots: Slots) -> bool:
-        """Void a record by a lowering at a tick; return False if it leaves all the same."""
+        """Void a record by a lowering at a tick; return False if it leaves nevertheless."""
         record = self._records[at]
         if record.voided_ms is not None or record.slot_ms < tick_ms + slots.offset_ms:
             return False

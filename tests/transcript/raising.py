@@ -126,7 +126,7 @@ class Raising:
         self.releasing.release_free(raised, place)
 
     def _sharpen(self, unit: Unit, view: ViewPlan, sharpen: SharpenPlan, period: Period, place: Place) -> bool | None:
-        """Sharpen one window: whether something was released; None if it does not fit."""
+        """Sharpen one window; return True if something was released, None if it does not fit."""
         step = Step(view.view, sharpen.audience, unit.start_ms, view.levels[sharpen.level].name, None)
         steps = self.releasing.clearances.steps
         is_new = step not in steps
@@ -140,7 +140,7 @@ class Raising:
         return self.releasing.raise_level(unit, sharpen.audience, place, pays=True) == "released"
 
     def _leaves_enough(self, unit: Unit, level: int, sharpen: SharpenPlan, period: Period) -> bool:
-        """Whether a level fits besides the reserve, and the windows and unlocks that are to come after it."""
+        """Return True if a level fits next to the reserve and the later windows and unlocks."""
         cost = self.releasing.step_cost(unit, level)
         former = unit.bill.finest
         unit.bill.finest = max(former, level)
@@ -149,7 +149,7 @@ class Raising:
         return period.leaves(unit.bill.item, cost, kept)
 
     def _to_come(self, period: Period) -> Cost:
-        """What the windows of the period that were not decided cost on schedule."""
+        """Return the scheduled cost of the windows of the period that were not decided."""
         total = Cost.ZERO
         for edition, next_ms in self.undecided():
             charged = edition.plan.charged
@@ -160,7 +160,7 @@ class Raising:
         return total
 
     def _unlocks_to_come(self, period: Period) -> Cost:
-        """What the unlocks of released windows of the period still cost."""
+        """Return the remaining cost of the unlocks of released windows of the period."""
         total = Cost.ZERO
         for unit in self.releasing.windows.released():
             view = self.releasing.state.newest(unit.view)

@@ -15,7 +15,7 @@ from tests.transcript.predictions import Entry, Outbox, Place, Reason, Record
 from tests.transcript.windows import Bill, Output, Unit, Windows
 
 Price: TypeAlias = Callable[[str, int, str], Cost | None]
-"""From view, start and level of a window to what its first release cost; None for the worst case."""
+"""Function from view, start and level of a window to the cost of its first release; None for the worst case."""
 
 Outcome: TypeAlias = Literal["nothing", "released", "refused"]
 

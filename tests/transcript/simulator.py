@@ -30,7 +30,7 @@ What a recording of a real run must hold
   plan and the first window of every edition that it begins; each verdict has its append time.
 * For every partition number, all ticks in order, as the broker stamped them, each with the end of the control topic
   and the sources whose end it names. Watermarks of committed records stand before the first tick about their source
-  that has them behind it. One gap marker stands between each two ticks about a source between which records may be
+  whose end is after them. One gap marker is between each two ticks about a source between which records may be
   missing. No source offsets.
 * Which partition is the ledger's own, by population.
 * For each ledger and list topic, every version that was stored, with the tick that it was stored with.
@@ -54,7 +54,7 @@ Clocks:
 4. A silence goes by ticks about the source, also between ticks with unequal distances in other partitions.
 5. Two views are in one group if source, clock, grace, idle, catch-up and `max_ahead` are equal.
 6. "Complete from the first window that starts after the tick": strictly after, because ticks are cut to seconds.
-7. A definition that another one had replaced counts anew when it comes back, for the windows that it had lost.
+7. A definition that another one had replaced counts again when it comes back, for the windows that it had lost.
 8. A source that the settings no longer name does not become new again.
 
 Windows and budgets:
@@ -76,7 +76,7 @@ Levels:
 16. A free release needs the whole level: an audience does not get a level in between.
 17. A grant with a level that a window's ladder lacks is passed over, and the grant before it holds.
 18. Windows of a retired key are passed over by grants, unlocks and leftovers, without a refusal.
-19. Each unlock is an event of its own, also when two for one window are due at one tick.
+19. Each unlock is an event of its own, even when two for one window are due at one tick.
 20. Leftovers begin with the first of their times after the settings that bring them. The run at a time leaves out
     periods that ended before the time before it. Unlocks to come are priced as after the step that is asked for.
 21. A voided record keeps its number and revision. The audience does not have the level, so a later event can

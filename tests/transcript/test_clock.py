@@ -19,7 +19,7 @@ def window(**changes: Any) -> WindowPlan:
 
 
 def shown(ticks: Iterable[int], plan: WindowPlan, watermarks: dict[int, int] | None = None) -> dict[int, int | None]:
-    """By second of the tick, the second that the clock shows; a watermark stands before its tick."""
+    """Return, by second of the tick, the second that the clock shows; a watermark comes before its tick."""
     events: list[PartitionEvent] = []
     for second in ticks:
         if second in (watermarks or {}):
@@ -40,12 +40,12 @@ def test_distance_of_five_seconds_is_no_silence() -> None:
     assert shown([0, 5, 10], window()) == {0: 0, 5: 5, 10: 10}
 
 
-def test_silence_of_half_the_grace_is_none() -> None:
+def test_distance_of_half_the_grace_is_no_silence() -> None:
     assert shown([0, 10, 21], window(grace="20s")) == {0: 0, 10: 10, 21: 10}
 
 
 def test_clock_stands_still_as_long_as_the_silence() -> None:
-    """Ten seconds of silence: the clock waits for the first tick ten seconds after it, and jumps there."""
+    """After ten seconds of silence, the clock waits for the first tick ten seconds later, and jumps to it."""
     assert shown([0, 1, 11, 15, 20, 22, 23], window()) == {0: 0, 1: 1, 11: 1, 15: 1, 20: 1, 22: 22, 23: 23}
 
 
@@ -54,12 +54,12 @@ def test_clock_stands_still_for_at_most_thirty_seconds() -> None:
     assert [second for second, clock in shown(ticks, window()).items() if clock == second] == [0, *range(130, 140)]
 
 
-def test_further_silence_begins_anew() -> None:
+def test_further_silence_begins_again() -> None:
     found = shown([0, 10, *range(11, 20), 28, *range(29, 38)], window())
     assert [second for second, clock in found.items() if clock == second] == [0, 37]
 
 
-def test_flapping_cannot_stall_for_ever() -> None:
+def test_flapping_cannot_stall_forever() -> None:
     """Silences of 6 s from 6 on: the limit is 60 s after the end of the first, so at 66."""
     found = shown(range(0, 120, 6), window(catch_up="6s"))
     assert [second for second, clock in found.items() if clock == second][:2] == [0, 66]
@@ -71,7 +71,7 @@ def test_short_silence_does_not_end_what_a_long_one_began() -> None:
     assert [second for second, clock in found.items() if clock == second] == [0, *range(70, 75)]
 
 
-def test_no_silence_matters_without_a_catch_up() -> None:
+def test_silence_without_a_catch_up_changes_nothing() -> None:
     assert shown([0, 100, 101], window(catch_up="0s")) == {0: 0, 100: 100, 101: 101}
 
 

@@ -1,4 +1,4 @@
-"""What the simulator shows to whom when settings change, and what comes directly after a window by watermark."""
+"""Levels in the simulator when settings change, and events that come directly after a window by watermark."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_level_that_settings_lower_holds_at_once() -> None:
     ]
 
 
-def test_windows_of_audiences_that_are_gone_go_to_those_of_today() -> None:
-    """At no finer a level than the finest of then."""
+def test_windows_of_former_audiences_go_to_the_present_ones() -> None:
+    """Their level is no finer than the finest of the former ones."""
     found = changed({"public": "coarse"}, {"staff": "fine"})
     assert [line.split()[2:5] for line in found] == [
         ["pages/public", "0", "coarse"],
@@ -52,7 +52,7 @@ def test_windows_of_audiences_that_are_gone_go_to_those_of_today() -> None:
     ]
 
 
-def test_level_that_a_former_ladder_lacks_is_the_finest_within_its_price() -> None:
+def test_level_missing_in_a_former_ladder_becomes_the_finest_affordable() -> None:
     """A guest of level medium, epsilon 2, gets coarse, epsilon 1, of windows of the former ladder."""
     names = (("coarse", "1"), ("medium", "2"), ("fine", "3"))
     ladders = {"standard": [{"level": name, "epsilon": at} for name, at in names]}
@@ -101,7 +101,7 @@ def watermarks(*placed: tuple[int, int]) -> dict[int, list[Placed]]:
     return {number: [(at, Watermark("visits", second * 1000)) for at, second in placed] for number in (0, 1)}
 
 
-def test_leftovers_by_watermark_follow_the_window_that_reaches_their_time() -> None:
+def test_leftovers_by_watermark_follow_the_window_at_their_time() -> None:
     """Windows of 0 and 10 close at one tick; the run of time 10 comes between them."""
     view = {"sharpen": {"audience": "public", "level": "fine", "every": "20s"}, "window": EVENT}
     plan = shop(view=view, audiences=ONE_READER)

@@ -95,7 +95,7 @@ def test_lead_below_ten_seconds_cannot_be_accepted() -> None:
         predict(tape(control))
 
 
-def test_changed_view_counts_anew_from_its_boundary() -> None:
+def test_changed_view_counts_again_from_its_boundary() -> None:
     changed = shop(view={"items_per_user": 2}, audiences=ONE_READER)
     control = first_settings(shop(audiences=ONE_READER)) + accepted(2, changed, {"pages": 20}, at=5)
     found = predict(tape(control, ticks=range(33)))
@@ -129,7 +129,7 @@ def test_view_added_to_a_counted_source_is_complete_after_the_tick() -> None:
     ]
 
 
-def test_definition_that_comes_back_counts_anew_what_it_had_lost() -> None:
+def test_returning_definition_counts_again_what_it_had_lost() -> None:
     """Settings 3 take back what settings 2 would have changed from 40 on. Partition 1 learns of it at 41."""
     plan = shop(audiences=ONE_READER)
     other = shop(audiences=ONE_READER, view={"items_per_user": 2})
@@ -334,7 +334,7 @@ def test_what_became_free_follows_directly() -> None:
 
 
 def test_audiences_that_came_later_get_what_is_free() -> None:
-    """By audience, then by window, whatever their order in the file."""
+    """The order is by audience, then by window, whatever the order in the file."""
     guests = ["zoe", "max", "eva", "ben"]
     added = shop(audiences={"public": "coarse", **dict.fromkeys(guests, "coarse")})
     control = first_settings(shop(audiences=ONE_READER)) + accepted(2, added, {}, at=23)
@@ -372,7 +372,7 @@ def test_window_that_nobody_may_see_costs_nothing() -> None:
     assert [one.start_ms for one in found.entries] == [10_000]
 
 
-def test_audience_taken_out_gets_nothing_whose_slot_is_to_come() -> None:
+def test_removed_audience_gets_nothing_with_a_later_slot() -> None:
     release = {"slot": "5s", "offset": "2s"}
     less = shop(audiences=ONE_READER, release=release)
     control = first_settings(shop(release=release)) + accepted(2, less, {}, at=13)
@@ -450,7 +450,7 @@ def test_leftovers_at_a_grid_time_cover_windows_decided_at_that_tick() -> None:
 
 
 def test_leftovers_take_the_newest_first_until_one_does_not_fit() -> None:
-    """Of 10 a minute six windows need 6; what is left pays for two steps of 2, the newest windows first."""
+    """Six windows need 6 of 10 a minute; the rest pays for two steps of 2, the newest windows first."""
     assert sharpening("2s", range(37), epsilon="10", every="36s")[-2:] == [
         "36.4 release pages/public 20 fine r2",
         "36.4 release pages/public 10 fine r2",

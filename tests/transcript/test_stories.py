@@ -109,7 +109,7 @@ def check_topics(prediction: Prediction) -> None:
 
 
 def check_windows(records: Sequence[Record]) -> None:
-    """Of each window: revisions count on, levels of what leaves rise, and nothing follows its tombstone."""
+    """For each window, revisions count on, levels of records that leave rise, and nothing follows its tombstone."""
     windows: dict[tuple[int, int | None, int | None], list[Record]] = {}
     for record in records:
         windows.setdefault((record.edition, record.start_ms, record.end_ms), []).append(record)
@@ -126,7 +126,7 @@ def check_windows(records: Sequence[Record]) -> None:
 
 
 def check_charges(entries: Sequence[Entry]) -> None:
-    """What was spent never falls, stays within the caps, and the caps of a period do not change."""
+    """The amount spent never falls and stays within the caps, and the caps of a period do not change."""
     spent: dict[tuple[int, int], Cost] = {}
     budgets: dict[tuple[int, int], Cost] = {}
     for entry in entries:
@@ -141,7 +141,7 @@ def check_charges(entries: Sequence[Entry]) -> None:
 
 
 def check_permutations(told: Story) -> None:
-    """The order of views, audiences and ledgers in the file, of partitions and of lists is none of the transcript's."""
+    """The order of views, audiences and ledgers in the file, of partitions and of lists is not in the transcript."""
     expected = simulate(told.transcript)
     assert simulate(with_plans(told, backwards=True)) == expected
     partitions = {

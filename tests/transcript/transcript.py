@@ -33,7 +33,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the owner of the control partition decided about posted settings.
+    """Decision of the owner of the control partition about posted settings.
 
     Attributes:
         number: of the settings.
@@ -126,7 +126,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Watermark:
-    """A watermark of a source. It stands before the first tick about the source whose end is behind it."""
+    """A watermark of a source. It comes before the first tick about the source whose end is after it."""
 
     source: str
     time_ms: int

@@ -18,7 +18,7 @@ from tests.transcript.predictions import Reason
 
 @dataclass
 class Bill:
-    """What is charged as one.
+    """A charge for one window or pane, or for several together.
 
     Attributes:
         item: what the account calls it.
@@ -35,7 +35,7 @@ class Bill:
 
 @dataclass(eq=False)
 class Unit:
-    """What is counted and sealed by itself: a window or a pane.
+    """Unit of counting and sealing: a window or a pane.
 
     Attributes:
         edition: its edition.
@@ -81,7 +81,7 @@ class Unit:
 
 @dataclass(eq=False)
 class Output:
-    """What a record is about: the units that it is made of.
+    """Subject of a record: the units that it is made of.
 
     Attributes:
         units: oldest first.

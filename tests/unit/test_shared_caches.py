@@ -1,4 +1,4 @@
-"""Caches of results are of pure functions of public values: each is listed here, and decided on in the threat model."""
+"""Caches hold results of pure functions of public values. Each is listed here and judged in the threat model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CACHES = {
     "stream_dp/windows/shapes/calendars.py:": "the name of a time zone",
     "stream_dp/windows/time_zones.py:": "the name of a time zone",
 }
-"""What each cache is keyed by; a path without a function stands for all of its caches."""
+"""Key of each cache; a path without a function stands for all of its caches."""
 
 
 def cached_functions(source: str) -> list[str]:

@@ -67,7 +67,7 @@ export function grantForm({audiences, ladders, views}, act) {
       }
     }, {class: 'main', id: 'grant-give', disabled: true});
     said.replaceChildren(h('p', {}, again, h('strong', {}, `${sees(grant)}, ${scope(grant)}, ${grant.at ? `from ${grant.at} on` : 'now'}.`)), h('ul', {}, changes.map(one => h('li', {}, effect(one)))),
-      muted('A finer level publishes windows again, more precise, and the budget pays for that. What was published cannot be taken back.'),
+      muted('A finer level publishes windows again with less noise, and the budget pays for it. What was published cannot be taken back.'),
       h('label', {class: 'tick'}, agree, 'I have read what this means and costs.'), give);
   };
   const weigh = async event => {

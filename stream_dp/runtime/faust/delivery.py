@@ -21,7 +21,7 @@ from stream_dp.records.models import LedgerEntry
 from stream_dp.records.statement import caps
 from stream_dp.releases.outboxes import Outboxes
 from stream_dp.runtime.faust.app import App
-from stream_dp.runtime.faust.letters import DROPPED, DeadLetterBox
+from stream_dp.runtime.faust.letters import LETTERS_DROPPED, DeadLetterBox
 from stream_dp.runtime.faust.release_topics import ReleaseTopics
 from stream_dp.runtime.faust.tables import DurableTable
 from stream_dp.runtime.kafka.client import Client
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stream_dp.worker")
 
-OF_A_PROCESS = frozenset({"events_replayed", "partials_repeated", ROWS_LOADED, "grants", DROPPED})
+OF_A_PROCESS = frozenset({"events_replayed", "partials_repeated", ROWS_LOADED, "grants", LETTERS_DROPPED})
 """The counters that say what a process did. All others say what became of the data, and are stored with it."""
 
 
@@ -274,8 +274,8 @@ class Carrier:
             messages: the records.
             owner: the owner.
             slot_ms: the slot.
-            check_owner: raises `PartitionLostError` once the partition has another owner. Nobody watches its topics
-                here then, so this would wait forever for one that was deleted.
+            check_owner: raises `PartitionLostError` once the partition has another owner. This worker no longer
+                watches its topics then, so without the check it would wait forever for a deleted one.
 
         Raises:
             PartitionLostError: the partition has another owner, or a successor has published to one of the topics.
@@ -296,12 +296,12 @@ class Carrier:
         await self.leave_out({message.topic for message in messages} & stopped)
         going = [message for message in messages if message.topic not in stopped]
         if not self.release_topics.stopped.isdisjoint(message.topic for message in going):
-            return False  # while the others were left out
+            return False  # One of their topics stopped while rows were stored.
         return await _write_or_stop(going, owner, slot_ms, self.release_topics, check_owner)
 
 
 OWNER_CHECK_S = 0.5
-"""Interval between two looks at whether a partition still has its owner, while records wait to be acknowledged."""
+"""Interval between two checks that a partition still has its owner, while records wait to be acknowledged."""
 
 
 async def _write_or_stop(

@@ -265,7 +265,7 @@ class Host(Carrier):
             return {}
         is_rekeyed = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
         give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
-        if is_rekeyed:  # whoever passed them on knew their schemas
+        if is_rekeyed:  # The worker that passed them on knew their schemas.
             return await schemas.asked(headers(events_in(chunk.records)), give_way)
         fresh = chunk.records
         if fresh and fresh[0].offset < part.next_offset:
@@ -506,7 +506,7 @@ class Host(Carrier):
         return partition in self._engines
 
     async def load_engine(self, partition: int) -> None:
-        """Load the release engine of a partition, unless it is loaded or has to be made anew when that is over."""
+        """Load the release engine of a partition, unless it is loaded."""
         async with self._engine_locks[partition]:
             if partition not in self._engines:
                 await self._load_engine(partition)
@@ -517,7 +517,7 @@ class Host(Carrier):
         return None if engine is None else engine.views
 
     async def leave_out(self, topics: Collection[str]) -> None:
-        """Store that topics must be written, before any record is left out of them."""
+        """Store that topics lack records, before any record is left out of them."""
         await self.republisher.leave_out(topics)
 
     async def give_up_expired(self, partition: int) -> None:

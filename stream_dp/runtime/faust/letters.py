@@ -1,7 +1,7 @@
 """Sends dead letters without letting their topic hold up counting.
 
-A dead-letter topic may have no leader while all other topics answer. Counting does not depend on it: letters for a
-partition that does not take the former ones are dropped, and counted.
+A dead-letter topic may have no leader while all other topics answer. Counting does not depend on it: while a partition
+of the topic does not acknowledge letters, further letters for it are dropped and counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger("stream_dp.worker")
 
 LETTERS_SECONDS = 5.0
 """Time that counting waits for the acknowledgement of dead letters."""
-DROPPED = "dead_letters_dropped"
+LETTERS_DROPPED = "dead_letters_dropped"
 
 _Place = tuple[str, int]
 
@@ -33,21 +33,21 @@ class DeadLetterBox:
         """
         self._count = count
         self._waiting: dict[_Place, asyncio.Future[None]] = {}
-        """By topic and partition, the letters that are not acknowledged yet."""
+        """Letters that are not acknowledged yet, by topic and partition."""
 
     async def send(self, messages: Sequence[Message], owner: Writer) -> None:
         """Send letters, all for one partition of a topic; return after `LETTERS_SECONDS` at the latest.
 
         Args:
             messages: the letters.
-            owner: as whom they were worked out.
+            owner: the writer of the partition that they are about.
 
         Raises:
             PartitionLostError: a successor of the owner has sent to the topic.
         """
         place = messages[0].topic, messages[0].partition
         if place in self._waiting:
-            self._count(Increment(DROPPED, len(messages)))
+            self._count(Increment(LETTERS_DROPPED, len(messages)))
             return
         sending = asyncio.ensure_future(owner.publish(messages))
         try:

@@ -5,15 +5,15 @@ before. This module alone decides which topics are missing, and why:
 
 * *not created*: the application has no such topic yet, for example because the account may not create it. The worker
   tries again.
-* *deleted*: somebody deleted the topic, or replaced it by another one with its name. Nothing is written to a topic that
+* *deleted*: someone deleted the topic, or replaced it by another one with its name. Nothing is written to a topic that
   no one asked for, so an operator must run `stream-dp republish`, which creates the topic and claims it.
 * *unwritten*: the claimed topic exists, and records are still to be written to it. The worker does this on its own.
 
 This follows from three things: the topic that the application claims (`ownership.Life`), the topic that exists, and the
 row of the topic in the releases table, which has the id of the topic that every record was written to. A topic is live
 if it exists with the id in its row. Otherwise its records count as published, and are kept with the others of their
-window. Before the first record is left out, the id is removed from the row. So if the topic was only thought to be
-deleted, or was restored, no record is missing.
+window. Before the first record is left out, the id is removed from the row. So if the topic was reported as deleted by
+mistake, or was restored, no record is missing.
 
 If a claimed topic exists with another id than that in its row, the owner of the partition writes every kept record to
 it, with the time of its slot, and then stores the id (`Republisher`). If the worker crashes before that, it starts
@@ -51,13 +51,13 @@ class Reason(StrEnum):
     """Reason why a release topic is missing, for the log and `stream-dp status`."""
 
     NOT_CREATED = (
-        "this account cannot create topic {topic}, so audience {audience} gets its records of view {view} late; all "
-        "other audiences do not. Grant the rights that `stream-dp acl FILE --worker PRINCIPAL` lists, and delete the "
-        "topic if a former one with this name still exists; the worker tries again"
+        "this account cannot create topic {topic}, so audience {audience} gets its records of view {view} late; "
+        "other audiences are not affected. Grant the rights that `stream-dp acl FILE --worker PRINCIPAL` lists. If a "
+        "former topic with this name still exists, delete it. The worker tries again"
     )
     DELETED = (
-        "topic {topic} was deleted, so audience {audience} gets nothing more of view {view}; all other audiences do. "
-        "To write it again: `stream-dp republish FILE {view} {audience}`"
+        "topic {topic} was deleted, so audience {audience} gets nothing more of view {view}; other audiences are not "
+        "affected. To write it again: `stream-dp republish FILE {view} {audience}`"
     )
     UNWRITTEN = (
         "the worker is writing topic {topic}; until this is done, audience {audience} gets nothing new of view {view}"
@@ -96,18 +96,18 @@ class ReleaseTopics:
         self._claims: dict[str, Life] = {}
         self._present: dict[str, str] = {}
         """Ids of the topics that exist, by name."""
-        self._told: dict[str, Reason] = {}
+        self._logged: dict[str, Reason] = {}
         """Missing topics that were logged."""
         self._changed = asyncio.Event()
 
     def names(self, views: Iterable[ViewPlan]) -> list[str]:
-        """Return the release topics of views, also of those that were taken back: they may have records that wait."""
+        """Return the release topics of views, even of views that were taken back: records for them may still wait."""
         asked = [(view.view, audience) for view in views for audience in view.readers]
         return list(dict.fromkeys(self._topic(*pair) for pair in asked))
 
     @property
     def claimed(self) -> set[str]:
-        """The topics of all loaded partitions that the application has."""
+        """The release topics of all loaded partitions that the application claims."""
         loaded = {topic for rows in self._rows.values() for topic in rows}
         return {topic for topic in loaded if self._claimed_id(topic)}
 
@@ -197,24 +197,24 @@ class ReleaseTopics:
     def _log_missing(self) -> None:
         missing = self.missing
         for topic, reason in missing.items():
-            if self._told.get(topic) != reason and reason != Reason.UNWRITTEN:
+            if self._logged.get(topic) != reason and reason != Reason.UNWRITTEN:
                 log.warning("%s", self._describe(topic, reason))
         loaded = {topic for rows in self._rows.values() for topic in rows}
-        others = {topic: reason for topic, reason in self._told.items() if topic not in loaded}
-        self._told = others | missing
+        others = {topic: reason for topic, reason in self._logged.items() if topic not in loaded}
+        self._logged = others | missing
 
     @property
     def stopped(self) -> set[str]:
-        """The missing release topics, also those without an audience: no record is written to them."""
-        return {topic for _, topic, row in self._loaded() if not self._is_live(topic, row)}
+        """The missing release topics, including those without an audience: no record is written to them."""
+        return {topic for _, topic, row in self._loaded_rows() if not self._is_live(topic, row)}
 
     @property
     def missing(self) -> dict[str, Reason]:
         """The missing release topics that have an audience, each with the reason."""
-        found = [(topic, self._reason(topic)) for _, topic, row in self._loaded() if not self._is_live(topic, row)]
+        found = [(topic, self._reason(topic)) for _, topic, row in self._loaded_rows() if not self._is_live(topic, row)]
         return {topic: reason for topic, reason in sorted(found) if topic in self._read_by}
 
-    def _loaded(self) -> Iterator[tuple[int, str, TopicRow]]:
+    def _loaded_rows(self) -> Iterator[tuple[int, str, TopicRow]]:
         return ((partition, topic, row) for partition, rows in self._rows.items() for topic, row in rows.items())
 
     def _is_live(self, topic: str, row: TopicRow) -> bool:
@@ -243,7 +243,7 @@ class ReleaseTopics:
         """Return the rows to store before records are left out of topics, each with its partition and topic."""
         return [
             (partition, topic, replace(row, written_id=""))
-            for partition, topic, row in self._loaded()
+            for partition, topic, row in self._loaded_rows()
             if topic in topics and row.written_id
         ]
 
@@ -266,7 +266,7 @@ class ReleaseTopics:
         """The topics to write, each with its partition and id."""
         return [
             (partition, topic, self._claims[topic].id)
-            for partition, topic, row in self._loaded()
+            for partition, topic, row in self._loaded_rows()
             if not self._is_live(topic, row) and self._reason(topic) == Reason.UNWRITTEN
         ]
 
@@ -274,7 +274,9 @@ class ReleaseTopics:
 def _loaded_row(former: TopicRow | None, life: Life | None, now_ms: int) -> TopicRow:
     """Return the row of a topic from the stored one and the claim."""
     if former is None:
-        return TopicRow() if life is None else TopicRow("" if life.is_given_up else life.id, life.ended)
+        if life is None:
+            return TopicRow()
+        return TopicRow("" if life.is_given_up else life.id, life.ended)
     if life is None or life.ended <= former.ended:
         return former
     return TopicRow("", life.ended, now_ms)

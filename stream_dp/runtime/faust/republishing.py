@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stream_dp.worker")
 
-RETRY_DELAY_S = 0.5
-"""Interval between two looks at whether a topic that is being written still exists."""
+TOPIC_CHECK_S = 0.5
+"""Interval between two checks that a topic still exists, while it is written."""
 RECORDS_AT_ONCE = 100
 """Number of kept records that are read and written together."""
 
 
 class _AbandonedError(Exception):
-    """Raised when a topic is deleted, or settings change, while it is written. If still claimed, it is written anew."""
+    """Raised if a topic is deleted, or settings change, while it is written. If still claimed, it is written again."""
 
 
 class Republisher:
@@ -78,14 +78,14 @@ class Republisher:
     async def load(self, partition: int, views: Collection[ViewPlan]) -> None:
         """Load which release topics of a partition are missing."""
         owner = self._table.owner(partition)
-        fresh = await self._look(partition, views, self._host.claims)
+        fresh = await self._load_rows(partition, views, self._host.claims)
         if self._topics.stopped:  # others may have created a topic since this worker read the claims
-            fresh = await self._look(partition, views, await self._read_claims())
+            fresh = await self._load_rows(partition, views, await self._read_claims())
         if fresh:
             await self._table.commit(partition, fresh, owner)
 
-    async def _look(self, partition: int, views: Collection[ViewPlan], lives: Mapping[str, Life]) -> list[Row]:
-        """Load the release topics of a partition by some claims, and return the rows to store."""
+    async def _load_rows(self, partition: int, views: Collection[ViewPlan], lives: Mapping[str, Life]) -> list[Row]:
+        """Load the release topics of a partition with some claims, and return the rows to store."""
         names = self._topics.names(views)
         named = [topic for topic in names if topic in lives and not lives[topic].is_given_up]
         present = await self._app.outage.patiently(lambda: self._client.describe(named))
@@ -105,7 +105,7 @@ class Republisher:
             views: the views.
 
         Raises:
-            AccessError: this account may not delete topics. They are given up all the same.
+            AccessError: this account may not delete topics. They are given up nevertheless.
             BrokerError: the cluster does not answer, or refused.
         """
         names = [topic for topic in self._topics.names(views) if topic in self._topics.claimed]
@@ -173,7 +173,9 @@ class Republisher:
         The first pass runs while other records are published. The second pass holds up publishing: it writes the
         records published since, and takes back those that have expired since.
         """
-        table, host, owner = self._table, self._host, None
+        table = self._table
+        host = self._host
+        owner: Writer | None = None
         try:
             owner = table.owner(partition)
             written = WrittenAgain()
@@ -191,7 +193,7 @@ class Republisher:
             log.info("topic %s is complete", topic)
         except _AbandonedError:
             log.warning("topic %s was deleted, or settings changed, while it was written", topic)
-        except PartitionLostError:  # whoever loads it next begins again
+        except PartitionLostError:  # Its next owner begins again.
             if owner is not None and table.is_owner(partition, owner):
                 raise
         finally:
@@ -225,7 +227,7 @@ class Republisher:
 
     async def _write_records(
         self,
-        records: Sequence[tuple[int | None, Message]] | Sequence[tuple[int, Message]],
+        records: Sequence[tuple[int | None, Message]],
         partition: int,
         owner: Writer,
         topic: str,
@@ -242,7 +244,7 @@ class Republisher:
         writing = asyncio.ensure_future(owner.publish_at(records))
         try:
             while not writing.done():
-                await asyncio.wait((writing,), timeout=RETRY_DELAY_S)
+                await asyncio.wait((writing,), timeout=TOPIC_CHECK_S)
                 self._table.check_owner(partition, owner)
                 if not self._topics.may_write(topic, topic_id):
                     owner.give_up({topic})

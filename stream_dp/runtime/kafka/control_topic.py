@@ -59,7 +59,7 @@ class SettingsLog:
             end: where it ends, if that is known.
 
         Returns:
-            Whether there were settings, verdicts or statements of use among it.
+            True if there were settings, verdicts or statements of use among the records.
 
         Raises:
             BrokerError: the cluster does not answer.
@@ -76,12 +76,12 @@ class SettingsLog:
             since = {self.place: self._read_to}
             async for record in self._client.follow([self.place.topic], until_end=True, since=since):
                 if record.offset >= self._read_to:
-                    self._take(record)
+                    self._add_record(record)
                     self._read_to = record.offset + 1
             self._read_to = max(end, self._read_to)
         return len(self._records) > before
 
-    def _take(self, record: Any) -> None:
+    def _add_record(self, record: Any) -> None:
         found = (
             decode_posted(record.key, record.value)
             or decode_verdict(record.key, record.value, record.timestamp)
@@ -113,7 +113,7 @@ class SettingsLog:
         return self.history.posted[posted.number - 1 :][:1] == [posted]
 
     async def judge(self, verdict: Verdict) -> None:
-        """Write a verdict on settings to the control topic. Whether it counts follows from what stands before it.
+        """Write a verdict on settings to the control topic. The records before it decide whether it counts.
 
         Args:
             verdict: a verdict on settings that were read.
@@ -125,14 +125,14 @@ class SettingsLog:
         await self._client.check_decided([self.place])
         await self._write(VERDICTS, verdict.number, encode_decision(verdict))
 
-    async def use(self, number: int) -> bool:
-        """State that a worker uses settings. Nothing may be done by them before this has returned True.
+    async def state_use(self, number: int) -> bool:
+        """State that a worker uses settings. The worker may do nothing with them until this has returned True.
 
         Args:
             number: number of accepted settings that were read.
 
         Returns:
-            Whether the statement counts. If not, the settings were taken back first.
+            True if the statement counts. If it does not, the settings were taken back first.
 
         Raises:
             StateError: a transaction is open in the control topic, so the statement could not be read.

@@ -111,7 +111,7 @@ async def create_owned(
 ) -> Claim:
     """Create the topics of an application that are missing, and claim all but its sources.
 
-    A deleted topic without state is created again. If somebody else deleted a release topic, it is not created again,
+    A deleted topic without state is created again. If someone else deleted a release topic, it is not created again,
     and another topic with its name is not claimed, unless it is in `republished`: the claim keeps the id of the deleted
     topic. A release topic that the application gave up is deleted if it still exists, and created again only if it has
     an audience.
@@ -129,7 +129,7 @@ async def create_owned(
         republished: deleted release topics to create again, or to claim if they were created again.
 
     Returns:
-        The claim. Topics that could not be created are not in it, or as given up.
+        The claim. Topics that could not be created are not in it, or are marked as given up.
 
     Raises:
         ConfigError: topics belong to another application, or were deleted; every one is named. Or they are too many for
@@ -155,7 +155,7 @@ async def create_owned(
         names = {spec.name for spec in specs} - (given_up.keys() & unserved) - undeleted
         names -= await _hidden(optional, client)
         present = await client.describe(list(names))
-        # What was taken out discloses nothing more, so no topic is created for it.
+        # Removed views and audiences publish nothing more, so no topic is created for them.
         names -= unserved - former.keys() - present.keys()
         gone |= {(name, held[name].key) for name in names if name in held and name not in present}
         sources = await _sources(plan, client)
@@ -169,18 +169,18 @@ async def create_owned(
             if await _read(owners, client) == (log, seen):
                 raise
             continue  # a topic that was missing was created and claimed since the claims were read
-        # Only what was missing: a topic that is given up meanwhile must not be created again.
+        # Only missing topics: one that is given up in the meantime must not be created again.
         to_create = names - left_alone - present.keys()
         names -= await _create([spec for spec in specs if spec.name in to_create], optional, client)
         _warn_of([one for one in lost if one.topic in names], topics.stateless(plan))
         ids = {name: state.id for name, state in (await client.describe(list(names))).items()}
         ids |= {name: former[name].id for name in left_alone}
-        anew = {one.topic for one in lost} | given_up.keys()
-        kept = {name: former[name].id for name in names - anew if name in former}
+        recreated = {one.topic for one in lost} | given_up.keys()
+        kept = {name: former[name].id for name in names - recreated if name in former}
         if ids.keys() != names or not kept.items() <= ids.items():
             continue  # someone deletes topics at this moment
-        lives = {name: _next_life(former.get(name), ids[name], name in anew) for name in names}
-        lost_counts = _known(plan, former) if topics.changelog(COUNTS) in anew else []
+        lives = {name: _next_life(former.get(name), ids[name], is_new=name in recreated) for name in names}
+        lost_counts = _known(plan, former) if topics.changelog(COUNTS) in recreated else []
         claim = Claim(
             *owner,
             dict(sorted({**former, **lives}.items())),
@@ -336,10 +336,10 @@ async def claimed(owners: str, owner: Owner, client: Client) -> Mapping[str, Lif
 
 
 async def give_up(owners: str, owner: Owner, topics: Collection[str], client: Client) -> Mapping[str, Life]:
-    """Delete release topics that an application needs no longer. Its claim says so before the first is deleted.
+    """Delete release topics that an application no longer needs. Its claim says so before the first is deleted.
 
-    Safe to run again: an earlier run that was cut short is completed. Topics of others stay, also those that have the
-    name of a topic that was deleted.
+    It is safe to run again: it completes an earlier run that was cut short. Topics of other applications stay, even if
+    they have the name of a deleted topic.
 
     Args:
         owners: the topic of the claims.
@@ -351,7 +351,7 @@ async def give_up(owners: str, owner: Owner, topics: Collection[str], client: Cl
         The lives of the topics that it had claimed.
 
     Raises:
-        AccessError: this account may not delete a topic. It is given up all the same.
+        AccessError: this account may not delete a topic. It is given up nevertheless.
         BrokerError: the cluster refused something.
     """
     while True:
@@ -379,7 +379,7 @@ async def disclaim(owners: str, owner: Owner, client: Client) -> None:
 
 
 def _check_form(claim: Claim) -> Claim:
-    """Return a claim if what is stored can be read.
+    """Return a claim if this version can read what is stored.
 
     Raises:
         ConfigError: a version of another form has stored it.
@@ -399,10 +399,10 @@ def _warn_of(lost: Collection[Deleted], stateless: Collection[str]) -> None:
             logger.warning("topic %s %s; it holds no state and is created again", one.topic, one.what)
 
 
-def _next_life(former: Life | None, topic_id: str, anew: bool) -> Life:
+def _next_life(former: Life | None, topic_id: str, *, is_new: bool) -> Life:
     if former is None:
         return Life(topic_id, 1)
-    return Life(topic_id, former.number + anew, former.ended)
+    return Life(topic_id, former.number + is_new, former.ended)
 
 
 def _known(plan: Plan, former: Mapping[str, Life]) -> list[str]:
@@ -470,7 +470,7 @@ def _decoded(owners: str, value: bytes) -> Claim:
         ) from None
 
 
-def _counting(log: list[Placed]) -> list[tuple[Placed, bool]]:
+def _mark_counting(log: list[Placed]) -> list[tuple[Placed, bool]]:
     """Return the claims, each with whether it counts."""
     held: dict[str, Placed] = {}
     found: list[tuple[Placed, bool]] = []
@@ -484,21 +484,21 @@ def _counting(log: list[Placed]) -> list[tuple[Placed, bool]]:
 
 
 def _holders(log: list[Placed]) -> dict[str, Placed]:
-    """By topic, the last claim that counts."""
-    return {topic: one for one, counts in _counting(log) if counts for topic in one.claim.topics}
+    """Return the last claim that counts, by topic."""
+    return {topic: one for one, counts in _mark_counting(log) if counts for topic in one.claim.topics}
 
 
 def _merged(log: list[Placed], owner: Owner) -> Claim:
     """Return what the claims of an application say together: of each topic that it holds, the newest life.
 
-    The form is that of the last one, also if it does not count: it says what is stored.
+    The form is that of the last claim, even if that does not count: it says what is stored.
     """
     held = _holders(log)
     lives: dict[str, Life] = {}
     sources: dict[str, tuple[str, str]] = {}
     uncounted: dict[str, int] = {}
     form = STATE_FORM
-    for one, counts in _counting(log):
+    for one, counts in _mark_counting(log):
         claim = one.claim
         if claim.owner != owner:
             continue

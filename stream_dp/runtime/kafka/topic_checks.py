@@ -275,8 +275,9 @@ def _no_topic(source: SourcePlan) -> str:
 
 
 async def wrong_sources(plan: Plan, client: Client) -> list[Fault]:
-    """The sources that have no topic, or one with other partitions than the plan says."""
-    faults, states = [], await client.describe(sources_of(plan))
+    """Return a fault for each source whose topic is missing or has another number of partitions than planned."""
+    faults = []
+    states = await client.describe(sources_of(plan))
     for topic, source in sources_of(plan).items():
         path = f"sources.{source.name}"
         if topic not in states:

@@ -88,7 +88,7 @@ class Writer(Protocol):
         """Publish records like `publish`, each with its own time in ms; None: the time of publishing."""
 
     def give_up(self, topics: Collection[str]) -> None:
-        """Drop records for deleted topics that are not acknowledged, or a new topic of the same name would get them."""
+        """Drop unacknowledged records for deleted topics, or a new topic of the same name would get them."""
 
     async def renew(self) -> None:
         """Keep the broker from forgetting the name and its epoch.
@@ -145,10 +145,10 @@ class PatientProducer(AIOKafkaProducer):
         return await self._taken(topic, partial(super().send_batch, batch, topic, **options))
 
     def drop(self, topics: Collection[str]) -> None:
-        """Drop the records for topics that are not acknowledged; nobody may wait for them any more.
+        """Drop the unacknowledged records for topics. No caller may still wait for them.
 
-        aiokafka 0.14.0 keeps a batch for a deleted topic until a topic has its name again. A batch in flight comes back
-        into the queue when the broker has refused it.
+        aiokafka 0.14.0 keeps a batch for a deleted topic until a topic has its name again. If the broker refuses a
+        batch in flight, it goes back into the queue.
         """
         buffer = self._message_accumulator
         for place in [place for place in buffer._batches if place.topic in topics]:

@@ -98,17 +98,17 @@ async def read_sample(
             else:
                 stopped_by = ""
     if not stopped_by and sum(map(len, found.values())) < records:
-        stopped_by = await _shortage(client, places, each)
+        stopped_by = await _why_short(client, places, each)
     return Sample(found, stopped_by)
 
 
-async def _shortage(client: Client, places: Sequence[TopicPartition], each: int) -> StoppedBy:
+async def _why_short(client: Client, places: Sequence[TopicPartition], each: int) -> StoppedBy:
     """Return why a sample that was read to the end has fewer records than asked for.
 
     Args:
         client: of the broker.
         places: the partitions.
-        each: number of the newest offsets that were read of each of them.
+        each: number of the newest offsets that were read from each of them.
     """
     begins = await client.begins(places)
     ends = await client.ends(places)
@@ -168,7 +168,7 @@ class Trial:
         mistimed: their events.
         lags_ms: how long after its time each event was written, sorted; only records with a timestamp.
         places: by user, the partitions that have events of them.
-        users: by record, who wrote it; a record whose user is not known has no entry.
+        users: the user of each record; a record whose user is not known has no entry.
         views: what each view makes of the events.
     """
 
@@ -204,7 +204,7 @@ class Trial:
         return max((record.timestamp for record in self.sample if record.timestamp >= 0), default=None)
 
     def faulty(self, view: str) -> set[Place]:
-        """Return the records that a view does not count because of a fault that producers have to mend.
+        """Return the records that a view does not count because of a fault that producers have to correct.
 
         That events are late, or before the first window, is none: history may be older than what a view is about. It is
         where their times make no sense in the unit that is configured.
@@ -214,7 +214,7 @@ class Trial:
         return {*of_all, *self.misplaced, *self.mistimed, *own}
 
     def users_with(self, places: Collection[Place]) -> tuple[int, int]:
-        """Return how many users have mostly records among some, and how many there are.
+        """Return the number of users with more than half of their records at some places, and the number of users.
 
         Each user counts once, however many records they wrote. A record whose user is not known counts as one.
         """
@@ -229,7 +229,7 @@ class Trial:
 
     @property
     def events_at(self) -> Iterator[Place]:
-        """The places of the records that are no believed watermark."""
+        """The places of all records except believed watermarks."""
         marks = self.marks
         places = ((at, record.offset) for at, records in self.sample.records.items() for record in records)
         return (place for place in places if place not in marks)

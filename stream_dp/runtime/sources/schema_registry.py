@@ -1,8 +1,8 @@
 """Schemas from a registry: asked for once, before the records that need them are counted, and waited for.
 
-The numbers of a registry are permanent: what it has under one never changes. That it lacks one is believed for a single
-chunk: a number that one user made up may be the schema of other users a moment later. A registry that does not answer
-is waited for. If it rejects a number while it answers other questions, it lacks that number.
+The numbers of a registry are permanent: the schema of a number never changes. The answer that a number is missing is
+believed for one chunk only: a number that one user made up may be the schema of other users a moment later. Workers
+wait for a registry that does not answer. A registry that rejects a number while it answers other questions lacks it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ log = logging.getLogger("stream_dp.worker")
 ANSWER_SECONDS = 10.0
 CONNECTIONS = 8
 SAY_SECONDS = 60.0
+"""Interval between two lines of the log about a registry that does not answer."""
 GIVE_WAY_SECONDS = 0.2
-"""Between two lines of the log about a registry that is waited for."""
 SURE_SECONDS = 1.0
-"""Age of a record from which on an answer that its schema is missing is final: copies of a registry may lag."""
+"""Age of a record from which the answer that its schema is missing is final: copies of a registry may lag."""
 MOST_READINGS = 500
 """Kept for a source."""
 MOST_REFERENCES = 64
@@ -91,8 +91,8 @@ class SchemaRegistry:
         """Return the schema of a number, as soon as the registry answers.
 
         Returns:
-            The schema, and those that it refers to, each behind what it refers to itself; None if the registry does
-            not have it now.
+            The schema, and those that it refers to, each after those that it refers to itself; None if the registry
+            does not have it now.
 
         Raises:
             UnusableSchemaError: it is not in Avro, or refers to too much or to what is not there.
@@ -140,25 +140,25 @@ class SchemaRegistry:
         Raises:
             OutageError: it does not answer, or something answers in its place.
         """
-        status, words, answer = await self._get(path)
-        if status in _REJECTED and (_code(answer) in nothing or await self._answers_others()):
+        status, words, answer = await self._fetch(path)
+        if status in _REJECTED and (_error_code(answer) in nothing or await self._answers_others()):
             return None
         if status != 200 or not isinstance(answer, dict) or "schema" not in answer:
             raise OutageError(f"it answers {words}, which is not an answer of a schema registry")
         return answer
 
     async def _answers_others(self) -> bool:
-        """Return True if the address is that of a registry which answers: it says what a registry says.
+        """Return True if a registry answers at the address.
 
         A proxy, or a wrong path in the address, answers every question with the same rejection.
         """
-        status, _, answer = await self._get(f"schemas/ids/{MAX_NUMBER}")
-        if _code(answer) == _NO_SCHEMA or (status == 200 and isinstance(answer, dict) and "schema" in answer):
+        status, _, answer = await self._fetch(f"schemas/ids/{MAX_NUMBER}")
+        if _error_code(answer) == _NO_SCHEMA or (status == 200 and isinstance(answer, dict) and "schema" in answer):
             return True
-        status, _, answer = await self._get("schemas/types")
+        status, _, answer = await self._fetch("schemas/types")
         return status == 200 and isinstance(answer, list)
 
-    async def _get(self, path: str) -> tuple[int, str, Any]:
+    async def _fetch(self, path: str) -> tuple[int, str, Any]:
         """Return the status of the answer for a path, the same in words, and its JSON; None if it is not JSON.
 
         Raises:
@@ -209,7 +209,7 @@ class SchemaRegistry:
         self.waits = True
 
 
-def _code(answer: object) -> object:
+def _error_code(answer: object) -> object:
     """Return the error code in a registry's answer; None if it has none."""
     return answer.get("error_code") if isinstance(answer, dict) else None
 
@@ -239,14 +239,14 @@ class SourceSchemas:
     async def asked(
         self, wanted: Set[bytes], give_way: Callable[[], Awaitable[None]], *, age_s: float = 0.0
     ) -> Schemas:
-        """Ask as `find` does, but let a stop or a rebalance go first: both wait for the chunks that agents have.
+        """Ask as `find_readers` does, but give way to a stop or a rebalance: both wait for the chunks of agents.
 
         Args:
-            wanted: as of `find`.
-            give_way: checks, repeatedly while there is no answer, for either; does not return if there is one.
-            age_s: as of `find`.
+            wanted: as of `find_readers`.
+            give_way: called repeatedly while there is no answer; does not return if a stop or a rebalance waits.
+            age_s: as of `find_readers`.
         """
-        asking = asyncio.ensure_future(self.find(wanted, age_s=age_s))
+        asking = asyncio.ensure_future(self.find_readers(wanted, age_s=age_s))
         try:
             while not asking.done():
                 await asyncio.wait({asking}, timeout=GIVE_WAY_SECONDS)
@@ -257,10 +257,10 @@ class SourceSchemas:
         return asking.result()
 
     async def of(self, records: Sequence[Record]) -> Schemas:
-        """Return the readers of some records' values, as `find` does."""
-        return await self.find(headers(records))
+        """Return the readers of some records' values, as `find_readers` does."""
+        return await self.find_readers(headers(records))
 
-    async def find(self, wanted: Set[bytes], *, age_s: float = 0.0) -> Schemas:
+    async def find_readers(self, wanted: Set[bytes], *, age_s: float = 0.0) -> Schemas:
         """Return the readers of the values with some headers, as soon as the registry has answered.
 
         Args:
@@ -275,17 +275,17 @@ class SourceSchemas:
         form = self._form
         if wanted <= known.keys():
             return {header: known[header] for header in wanted}
-        async with self._asking:  # only who holds it forgets what is known
-            missing = await self._learn(wanted - known.keys(), known, form)
+        async with self._asking:  # Only the holder of the lock forgets schemas.
+            missing = await self._learn_schemas(wanted - known.keys(), known, form)
             if missing and age_s < SURE_SECONDS:
                 await asyncio.sleep(SURE_SECONDS - max(0.0, age_s))
-                await self._learn(missing, known, form)
+                await self._learn_schemas(missing, known, form)
             spare = max(0, len(known) - MOST_READINGS)
             for header in [header for header in known if header not in wanted][:spare]:
                 del known[header]
             return {header: known.get(header, unknown_schema) for header in wanted}
 
-    async def _learn(self, new: Set[bytes], known: dict[bytes, Read], form: EventFormat) -> set[bytes]:
+    async def _learn_schemas(self, new: Set[bytes], known: dict[bytes, Read], form: EventFormat) -> set[bytes]:
         """Ask for the schemas of some headers, and return the headers of those that the registry does not have."""
         asked = [*new]
         readers = await asyncio.gather(*(self._reading(header, form) for header in asked))

@@ -271,7 +271,7 @@ def _share(one: Finding, trial: Trial) -> str:
 
 
 def _is_mostly_faulty(views: Sequence[ViewPlan], trial: Trial) -> bool:
-    """Return True if a view would refuse most records of most users: one user's records keep nobody from beginning."""
+    """Return True if a view would refuse most records of most users, so one user cannot prevent a start."""
     for view in views:
         faulty, users = trial.users_with(trial.faulty(view.name))
         if users >= LEAST_USERS and 2 * faulty > users:

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from stream_dp.errors import AddressError
 from stream_dp.runtime.clock import wall_clock_ms
 from stream_dp.runtime.faust.delivery import OF_A_PROCESS
-from stream_dp.runtime.faust.letters import DROPPED
+from stream_dp.runtime.faust.letters import LETTERS_DROPPED
 from stream_dp.windows.effects import ROWS_LOADED
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ COUNTERS = MappingProxyType(
         "watermarks_read": CounterHelp("Watermark records read from the source topics."),
         "records_missing": CounterHelp("Records of the source topics that were deleted before they were counted."),
         "partials_repeated": CounterHelp("Partial counts that came again after a crash and were passed over.", ()),
-        DROPPED: CounterHelp("Dead letters that were dropped, since their topic did not take them.", ()),
+        LETTERS_DROPPED: CounterHelp("Dead letters that were dropped because their topic did not take them.", ()),
         ROWS_LOADED: CounterHelp("Stored rows that were read back into memory.", ()),
         "windows_closed": CounterHelp("Windows closed, once for every partition of the source.", _OF_A_VIEW),
         "windows_released": CounterHelp("Windows released.", _OF_A_VIEW),

@@ -48,11 +48,11 @@ def tomorrow() -> int:
 
 
 def begin(plan: Plan, log: MemoryLog, at_ms: int) -> None:
-    """Leave in the log what a first worker leaves that started with a file at a time and uses its settings."""
+    """Write to the log what a first worker writes that starts with a file at a time and uses its settings."""
     log.create("visits", 2)
     log.create("visits-control", 1)
     assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, at_ms)))
-    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).use(1))
+    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).state_use(1))
 
 
 @pytest.fixture
@@ -357,7 +357,7 @@ def accept_broken(plan: Plan, log: MemoryLog) -> None:
     asyncio.run(settings.judge(Verdict(2, now_ms())))
 
 
-def test_former_file_takes_accepted_settings_back_that_nobody_can_plan(
+def test_former_file_takes_unplannable_settings_back(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog
 ) -> None:
     accept_broken(visits, started)
@@ -371,11 +371,11 @@ def test_former_file_takes_accepted_settings_back_that_nobody_can_plan(
     assert "No changes: settings 3 of visits are in effect." in call("apply", visits_file, "--yes").out
 
 
-def test_settings_that_workers_have_used_and_that_cannot_be_planned_name_the_remedy(
+def test_used_settings_that_cannot_be_planned_name_the_remedy(
     call: Make, visits_file: Path, visits: Plan, started: MemoryLog
 ) -> None:
     accept_broken(visits, started)
-    assert asyncio.run(SettingsLog(visits, MemoryClient(started)).use(2))
+    assert asyncio.run(SettingsLog(visits, MemoryClient(started)).state_use(2))
     said = call("apply", visits_file, "--yes")
     assert said.code == 2
     assert "settings 2: they are accepted, but cannot be planned here" in said.err

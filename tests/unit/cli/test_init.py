@@ -180,7 +180,7 @@ def test_windows_of_a_topic_begin_at_local_midnight(window: str) -> None:
     assert format_time(view.window.shape.start_of(parse_time("2024-07-10T12:00:00Z"))).endswith("T18:30:00Z")
 
 
-def test_no_plural_is_made_of_a_name(orders: Path, call: Call) -> None:
+def test_population_is_named_after_its_column(orders: Path, call: Call) -> None:
     orders.write_text("Kunde;Preis;time\na;1,50;2024-01-01\nb;2,50;2024-01-01\n", encoding="utf-8")
     assert call("init", orders.name, "--yes", "--epsilon", "20").code == 0
     view = load_plan(orders.with_name("web-orders.yaml"), {}).views["counts"]

@@ -612,7 +612,7 @@ def test_all_that_an_operator_asks_for_is_on_the_page_and_in_json(
     plan = rising(visits_file, RISING, ('epsilon: "30"', 'epsilon: "9"'), ("period: 10d", "period: 40d"))
     log.create(Topics.of(plan).control, 1)
     assert asyncio.run(post_accepted(plan, MemoryClient(log), first_record(plan, 10 * DAY)))
-    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).use(1))
+    assert asyncio.run(SettingsLog(plan, MemoryClient(log)).state_use(1))
     office = Office(plan)
     office.release("pages", 19)
     office.publish(log)

@@ -207,7 +207,7 @@ def test_what_weakens_a_promise_is_warned_of(planned: Planner, change: tuple[str
 
 
 def test_short_wait_for_producers_is_warned_of(planned: Planner) -> None:
-    """Not of watermarks, whose writer knows what is delivered, and not where there is no broker."""
+    """There is no warning for watermarks, whose writer knows what is delivered, or without a broker."""
 
     def short(*changes: tuple[str, str]) -> list[str]:
         return [words for words in describe(planned(*changes)).warnings if "delivery.timeout.ms" in words]
@@ -218,7 +218,7 @@ def test_short_wait_for_producers_is_warned_of(planned: Planner) -> None:
         )
 
     (found,) = short(by_the_wall("89s"))
-    assert found.startswith("view busiest: window.grace and window.catch_up are 1m59s together. ")
+    assert found.startswith("view busiest: window.grace and window.catch_up add up to 1m59s. ")
     assert short(("grace: 1h", "grace: 0s")) == []
     assert short(by_the_wall("90s")) == []
     assert len(short(by_the_wall("119s, catch_up: 0s"))) == 1

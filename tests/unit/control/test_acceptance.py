@@ -43,7 +43,7 @@ def test_first_verdict_on_a_number_counts() -> None:
     assert found.next_number == 5
 
 
-def test_verdict_ahead_of_its_settings_or_of_those_before_does_not_count() -> None:
+def test_verdict_out_of_order_does_not_count() -> None:
     first, second, *_ = RECORDS
     assert SettingsHistory.of([Verdict(1, 0), first]).waiting == [first]
     assert SettingsHistory.of([first, second, Verdict(2, 0)]).waiting == [first, second]
@@ -88,18 +88,18 @@ def test_only_the_newest_accepted_settings_are_taken_back() -> None:
     assert states(*before, taken_back(3), taken_back(2)) == ["accepted"] + ["refused"] * 3
 
 
-def test_taking_back_without_a_reason_or_an_acceptance_does_not_count() -> None:
+def test_taking_back_needs_a_reason_and_an_acceptance() -> None:
     assert states(Verdict(1, 0, takes_back=True), taken_back(1)) == ["waiting"] * 4
     assert states(Verdict(1, 0), Verdict(1, 0, takes_back=True)) == ["accepted"] + ["waiting"] * 3
 
 
-def test_statement_about_settings_that_are_not_accepted_does_not_count() -> None:
+def test_statement_about_unaccepted_settings_does_not_count() -> None:
     found = SettingsHistory.of([*RECORDS, Use(1), Verdict(1, 0, "why"), Use(1), Use(9)])
     assert (found.used, found.decisions) == (0, 1)
 
 
 @pytest.mark.parametrize("between", [Verdict(2, 0, "why"), Use(1)])
-def test_verdict_of_a_judge_that_had_not_read_all_before_it_does_not_count(between: Verdict | Use) -> None:
+def test_verdict_of_a_judge_that_missed_a_decision_does_not_count(between: Verdict | Use) -> None:
     """It was planned after other settings, or given in the belief that no worker runs."""
     number = 3 if isinstance(between, Verdict) else 2
     before = [Verdict(1, 0, seen=0), between]

@@ -142,7 +142,7 @@ def test_a_group_that_is_cut_anywhere_ends_as_an_uncut_one(planned: Plan, first:
 
 
 def test_reservations_of_windows_that_have_to_wait_are_dropped() -> None:
-    """Not stored again with the next group: a restart would count them beside those that are made anew."""
+    """They are not stored again with the next group: a restart would count them next to those that are made again."""
     desk = together(GROUP)
     engine = desk.made(ReleaseEngine)
     desk.machine.carry_out(engine.load(desk.machine, now_ms=0))

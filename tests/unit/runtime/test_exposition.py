@@ -11,7 +11,7 @@ import pytest
 import stream_dp
 from stream_dp.releases.rows import LATE, TOTALS, TotalsRow
 from stream_dp.runtime.faust.delivery import OF_A_PROCESS
-from stream_dp.runtime.faust.letters import DROPPED
+from stream_dp.runtime.faust.letters import LETTERS_DROPPED
 from stream_dp.runtime.kafka.topics import COUNTS, RELEASES, sources_of
 from stream_dp.runtime.worker import health as exposition
 from stream_dp.runtime.worker.assembly import Worker
@@ -70,9 +70,9 @@ def test_every_counter_of_the_package_is_described_and_nothing_else() -> None:
         "self.counter",
         "ROWS_LOADED",
         "LATE",
-        "DROPPED",
+        "LETTERS_DROPPED",
     }
-    found |= {"windows_refused", "windows_sharpened", "sharpenings_refused", ROWS_LOADED, LATE, DROPPED}
+    found |= {"windows_refused", "windows_sharpened", "sharpenings_refused", ROWS_LOADED, LATE, LETTERS_DROPPED}
     assert found == COUNTERS.keys()
     assert {
         *COUNTED,

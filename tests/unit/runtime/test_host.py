@@ -102,7 +102,7 @@ async def test_chunk_is_acknowledged_when_the_next_one_is_asked_for(worker: Work
 
 
 READER: Any = SimpleNamespace(next_offset=0, schema_outcomes=SchemaOutcomes("visits", is_keyed=True))
-"""What counts a chunk, as far as schemas are concerned."""
+"""Counter of a chunk that handles schemas only."""
 
 
 class Unanswered(SourceSchemas):

@@ -1,4 +1,4 @@
-"""Verdicts on settings: who gives them, on what they rest, and how settings that nobody can use are replaced."""
+"""Verdicts on settings: who gives them, what they rest on, and how unusable settings are replaced."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LARGER_MORE = (MORE[0], MORE[1].replace("size: 1m", "size: 2m"))
 
 
 class Crew:
-    """Two workers of one application without partitions, of which one is the judge.
+    """Two workers of one application without partitions, one of which is the judge.
 
     Attributes:
         judge: which one it is, 0 or 1; 2: none.
@@ -87,7 +87,7 @@ class Crew:
         return await self.post(plan, {self.view: self.at(minute)}, is_broken=is_broken)
 
     async def decide(self, *decisions: Verdict | Use) -> None:
-        """Write decisions as another version of the program does, or someone without it."""
+        """Write decisions as another version of the program, or another program, does."""
         for number, decision in enumerate(decisions):
             kind = "uses" if isinstance(decision, Use) else "verdicts"
             key = f"{kind}/{decision.number}/forged{number}".encode()
@@ -173,7 +173,7 @@ async def test_second_posting_is_judged_after_the_first(
     assert history.reason(3).startswith("a view would change in less than 10 s")
 
 
-async def test_worker_that_cannot_plan_accepted_settings_ends_and_writes_nothing(crew: Crew) -> None:
+async def test_unplannable_settings_end_a_worker_that_writes_nothing(crew: Crew) -> None:
     await crew.post_finer(3, is_broken=True)
     await crew.decide(Verdict(2, START))
     ends = dict(crew.log.records)
@@ -218,7 +218,7 @@ async def test_next_posting_heals_damaged_settings(crew: Crew, sections: dict[st
     assert await crew.states() == ["accepted", "refused", "accepted"]
 
 
-async def test_settings_that_workers_have_used_stay_and_later_ones_wait(crew: Crew) -> None:
+async def test_used_settings_stay_and_later_ones_wait(crew: Crew) -> None:
     """A worker of another version can plan them, and judges the next posting."""
     await crew.post_finer(3, is_broken=True)
     await crew.decide(Verdict(2, START), Use(2))
@@ -232,7 +232,7 @@ async def test_settings_that_workers_have_used_stay_and_later_ones_wait(crew: Cr
     assert await crew.states() == ["accepted", "accepted", "waiting"]
 
 
-async def test_settings_above_used_ones_that_cannot_be_planned_are_not_taken_back(crew: Crew) -> None:
+async def test_settings_after_used_unplannable_ones_stay(crew: Crew) -> None:
     await crew.post_finer(3, is_broken=True)
     await crew.post_finer(4)
     await crew.decide(Verdict(2, START), Use(2), Verdict(3, START))
@@ -242,9 +242,7 @@ async def test_settings_above_used_ones_that_cannot_be_planned_are_not_taken_bac
     assert await crew.states() == ["accepted", "accepted", "accepted", "waiting"]
 
 
-async def test_first_settings_that_were_never_used_are_replaced_by_the_file_of_a_start(
-    visits: Callable[..., str], tmp_path: Path
-) -> None:
+async def test_start_replaces_first_settings_that_were_never_used(visits: Callable[..., str], tmp_path: Path) -> None:
     plan, log = plan_from(visits(WALL), tmp_path), MemoryLog()
     log.create(plan.name + ".visits", 3)
     log.create(Topics.of(plan).control, 1)
@@ -372,7 +370,7 @@ async def test_use_of_settings_is_stated_before_parts_are_made_with_them(crew: C
     assert stated == [True]
 
 
-async def test_settings_whose_topics_belong_to_another_application_are_refused(crew: Crew) -> None:
+async def test_settings_with_topics_of_another_application_are_refused(crew: Crew) -> None:
     more = crew.plans(MORE)
     (name,) = more.newest.keys() - {crew.view}
     topic = Topics.of(more).release(name, "public")
@@ -425,7 +423,7 @@ async def test_verdict_of_a_start_does_not_count_once_a_worker_has_joined(
     assert history.decisions == 5, "two on settings 1, the worker's statement, and two on settings 2"
 
 
-async def test_worker_states_once_after_it_joined_what_it_uses_if_settings_wait(crew: Crew) -> None:
+async def test_joining_worker_states_its_settings_once_if_others_wait(crew: Crew) -> None:
     worker = crew.workers[0]
     crew.judge = 2
 

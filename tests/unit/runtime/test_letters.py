@@ -1,4 +1,4 @@
-"""Dead letters for a topic that takes none: dropped and counted, and never waited for by counting."""
+"""Dead letters for a topic that takes none are dropped and counted, and do not hold up counting."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from stream_dp.runtime.faust import letters
 from stream_dp.runtime.faust.delivery import Counters
-from stream_dp.runtime.faust.letters import DROPPED, DeadLetterBox
+from stream_dp.runtime.faust.letters import LETTERS_DROPPED, DeadLetterBox
 from stream_dp.windows.effects import Message
 
 
 class Owner:
-    """A writer; a topic without a leader acknowledges nothing."""
+    """Writer whose topics without a leader acknowledge nothing."""
 
     def __init__(self) -> None:
         self.has_leader = asyncio.Event()
@@ -50,14 +50,14 @@ async def test_topic_without_leader_drops_letters(monkeypatch: pytest.MonkeyPatc
     await box.send([letter("headless", 2), letter("headless", 3)], owner)
     await box.send([letter("other", 4)], owner)
     assert [message.value for message in owner.sent] == [b"4"]
-    assert counters.total(DROPPED) == 2
+    assert counters.total(LETTERS_DROPPED) == 2
     owner.has_leader.set()
     while len(owner.sent) < 2:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     await box.send([letter("headless", 5)], owner)
     assert [message.value for message in owner.sent] == [b"4", b"1", b"5"]
-    assert counters.total(DROPPED) == 2
+    assert counters.total(LETTERS_DROPPED) == 2
 
 
 async def test_refused_letter_ends_the_worker() -> None:

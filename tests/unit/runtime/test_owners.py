@@ -258,7 +258,7 @@ def race(log: MemoryLog, plans: Sequence[Plan], turns: Iterable[tuple[int, int]]
 
 
 def run_in_turns(acts: Sequence[Coroutine[Any, Any, Any]], turns: Iterable[tuple[int, int]]) -> list[bool]:
-    """Run each for some steps when it is its turn; who gets through."""
+    """Run each for some steps when it is its turn; return which of them finish."""
     running = dict(enumerate(acts))
     through = [False] * len(acts)
     for who, steps in [*turns, *((at, 10_000) for at in range(len(acts)))]:
@@ -541,7 +541,7 @@ SHRUNK = replace(
 
 
 class DyingClient(MemoryClient):
-    """Is killed right before it does something to the cluster for the n-th time."""
+    """Client that is killed right before its n-th change of the cluster."""
 
     def __init__(self, log: MemoryLog, effects: int) -> None:
         super().__init__(log)
@@ -576,7 +576,7 @@ class KilledError(Exception):
 
 
 async def killed(act: Callable[[MemoryClient], Coroutine[Any, Any, Any]], log: MemoryLog, effects: int) -> bool:
-    """Do something until a number of effects; return whether it was cut short."""
+    """Do something up to a number of effects; return True if it was cut short."""
     try:
         await act(DyingClient(log, effects))
     except KilledError:
@@ -588,7 +588,7 @@ async def given_up(log: MemoryLog) -> None:
     await owners.give_up(OWNERS, OWNER, [TOPIC], MemoryClient(log))
 
 
-async def test_topic_that_was_given_up_is_created_when_its_audience_is_back() -> None:
+async def test_given_up_topic_is_created_when_its_audience_returns() -> None:
     log = shop()
     await create(log, SHOP_PLAN)
     former = log.ids[TOPIC]
@@ -607,7 +607,7 @@ async def test_topic_that_was_given_up_is_created_when_its_audience_is_back() ->
 
 
 @pytest.mark.parametrize("is_back", [True, False])
-async def test_topic_is_given_up_and_created_however_often_that_is_cut_short(is_back: bool) -> None:
+async def test_giving_up_and_creating_a_topic_survive_interruptions(is_back: bool) -> None:
     """Before and after each effect: mark, delete, create, claim."""
     plan = SHOP_PLAN if is_back else SHRUNK
     cut = 0
@@ -633,7 +633,7 @@ async def test_topic_is_given_up_and_created_however_often_that_is_cut_short(is_
     assert cut > 3
 
 
-async def test_topic_that_somebody_made_in_place_of_one_that_was_given_up_stays() -> None:
+async def test_foreign_topic_with_the_name_of_a_given_up_one_stays() -> None:
     log = shop()
     await create(log, SHOP_PLAN)
     await given_up(log)
@@ -644,7 +644,7 @@ async def test_topic_that_somebody_made_in_place_of_one_that_was_given_up_stays(
 
 
 @examples(40, 150, given(turns=TURNS), phases=PHASES)
-def test_no_claim_of_a_worker_that_starts_takes_back_that_a_topic_was_given_up(turns: list[tuple[int, int]]) -> None:
+def test_claim_of_a_starting_worker_keeps_topics_given_up(turns: list[tuple[int, int]]) -> None:
     log = shop()
     race(log, [SHOP_PLAN])
     former = log.ids[TOPIC]
@@ -661,7 +661,7 @@ def test_no_claim_of_a_worker_that_starts_takes_back_that_a_topic_was_given_up(t
     assert claim.topics[TOPIC] == Life(former, 1, 1)
 
 
-async def test_account_that_may_not_delete_leaves_a_topic_that_was_given_up_without_records() -> None:
+async def test_given_up_topic_that_cannot_be_deleted_gets_no_records() -> None:
     class Guarded(MemoryClient):
         async def delete(self, topics: Collection[str]) -> None:
             raise AccessError("no")

@@ -57,7 +57,7 @@ async def test_a_batch_whose_partition_has_no_leader_for_long_keeps_its_place() 
 
 
 async def test_record_in_flight_for_a_deleted_topic_is_not_sent_again() -> None:
-    """The broker refuses it, and the client would keep it until somebody creates a topic with this name."""
+    """The broker refuses it, and the client would keep it until someone creates a topic with this name."""
     producer = PatientProducer(bootstrap_servers="127.0.0.1:1")
     producer._txn_manager.set_pid_and_epoch(1, 0)
     buffer = producer._message_accumulator

@@ -84,7 +84,7 @@ async def test_old_record_is_refused_at_once(
     monkeypatch.setattr(registry, "SURE_SECONDS", 2 * WITHIN_SECONDS)
     async with open_registry(plan_of(tmp_path, fake.url)) as schemas, asyncio.timeout(WITHIN_SECONDS):
         one = schemas["site.visits"]
-        assert await one.find({header(7)}, age_s=2 * WITHIN_SECONDS) == {header(7): unknown_schema}
+        assert await one.find_readers({header(7)}, age_s=2 * WITHIN_SECONDS) == {header(7): unknown_schema}
     assert fake.asked == ["/schemas/ids/7"]
 
 

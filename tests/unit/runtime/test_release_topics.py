@@ -34,7 +34,7 @@ CLOCK_MS = 70
 NO_ROWS = NoRows()
 
 
-def kept() -> None:
+def keep_owner() -> None:
     """Raise nothing: the partition keeps its owner."""
 
 
@@ -121,7 +121,7 @@ def test_problem_names_the_remedy_of_its_reason() -> None:
         assert f"audience {audience}" in problem
 
 
-def test_topic_that_was_given_up_begins_anew() -> None:
+def test_given_up_topic_begins_again() -> None:
     """Only records that leave from then on are written to it, also if it is created much later."""
     topics = ReleaseTopics(TOPICS.release)
     given_up = {**LIVES, TOPIC: Life(ID, 1, 1)}
@@ -179,15 +179,15 @@ async def test_topic_that_is_stopped_while_another_is_left_out_gets_nothing() ->
     made.leave_out = leave_out
     messages = [Message(name, b"key", b"value") for name in NAMES[:2]]
     async with asyncio.timeout(5):
-        assert not await made._publish_or_stop(messages, owner, 0, kept)
-        assert await made._publish_or_stop(messages, owner, 0, kept)
+        assert not await made._publish_or_stop(messages, owner, 0, keep_owner)
+        assert await made._publish_or_stop(messages, owner, 0, keep_owner)
     assert owner.calls == []
 
 
 async def test_topic_of_others_that_is_stopped_repeats_no_record() -> None:
     topics, owner = loaded(), Owner()
     message = Message(TOPIC, b"key", b"value")
-    publishing = asyncio.ensure_future(carrier(topics)._publish_or_stop([message], owner, 0, kept))
+    publishing = asyncio.ensure_future(carrier(topics)._publish_or_stop([message], owner, 0, keep_owner))
     while not owner.calls:
         await asyncio.sleep(0)
     topics.look({}, [NAMES[1]])
@@ -199,7 +199,7 @@ async def test_topic_of_others_that_is_stopped_repeats_no_record() -> None:
 
 
 async def test_worker_that_lost_a_partition_waits_for_none_of_its_topics() -> None:
-    """It watches them no more, so it would publish nothing of its other partitions either."""
+    """It no longer watches them, so it would publish nothing of its other partitions either."""
     topics, owner = loaded(), Owner()
 
     def lost() -> None:
@@ -211,12 +211,12 @@ async def test_worker_that_lost_a_partition_waits_for_none_of_its_topics() -> No
             await carrier(topics)._publish_or_stop([Message(TOPIC, b"key", b"value")], owner, 0, lost)
 
 
-async def test_record_that_waits_for_a_missing_topic_is_left_out_once_that_is_known() -> None:
+async def test_record_is_left_out_once_its_topic_is_known_to_be_missing() -> None:
     """A partition is loaded while one of its records is published, as after new settings."""
     topics, owner = loaded(), Owner()
     topics.forget()
     publishing = asyncio.ensure_future(
-        carrier(topics)._publish_or_stop([Message(TOPIC, b"key", b"value")], owner, 0, kept)
+        carrier(topics)._publish_or_stop([Message(TOPIC, b"key", b"value")], owner, 0, keep_owner)
     )
     while not owner.calls:
         await asyncio.sleep(0)

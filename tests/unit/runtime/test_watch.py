@@ -155,7 +155,7 @@ async def test_topic_without_state_is_created_again(cluster: Cluster, topic: str
 
 
 @pytest.mark.parametrize("topic", sorted(STATELESS))
-async def test_topic_without_state_that_cannot_be_created_is_named_until_it_exists(
+async def test_uncreated_topic_without_state_is_named_until_it_exists(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
     watch, was = cluster.watch(), cluster.present[topic]

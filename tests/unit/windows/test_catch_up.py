@@ -30,14 +30,14 @@ Step = Callable[[CatchUpRule, CatchUp | None, int, int], ClockStep]
 
 
 class Shown(NamedTuple):
-    """What a clock shows from a tick on, and whether it came there before the partition had caught up."""
+    """Time that a clock shows from a tick on, and whether it got there before the partition had caught up."""
 
     time_ms: int
     is_cut_short: bool = False
 
 
 def naive(rule: CatchUpRule, ticks: Sequence[int]) -> list[Shown]:
-    """What the clock shows after each of all ticks, without any state."""
+    """Return what the clock shows after each tick, computed without state."""
     rising = [time for at, time in enumerate(ticks) if time > max([-1, *ticks[:at]])]
     silence = {
         time: time - before
@@ -66,7 +66,7 @@ def naive(rule: CatchUpRule, ticks: Sequence[int]) -> list[Shown]:
 
 
 def stepped(rule: CatchUpRule, ticks: Sequence[int], step: Step = step_clock) -> list[Shown]:
-    """The same by the state machine."""
+    """Return what the state machine shows after each tick."""
     catch_up: CatchUp | None = None
     before = -1
     out: list[Shown] = []
@@ -169,7 +169,7 @@ def test_mutant_of_the_clock_is_found(mutant: Step) -> None:
 
 
 def lenient(ticks: Sequence[int], mutant: Step) -> list[Shown]:
-    """What a mutant shows; of one that loses track, nothing."""
+    """Return what a mutant shows; empty if it loses track."""
     try:
         return stepped(RULE, ticks, mutant)
     except AssertionError:
@@ -184,7 +184,7 @@ def by_the_wall(grace_ms: int = 0, catch_up_ms: int = 30 * SECOND) -> CountedVie
 
 
 def closings(machine: Machine) -> dict[int, tuple[int, bool]]:
-    """By start of a window: when it was closed, and whether that interrupted a catch-up; always the same."""
+    """Return, by start of a window, when it was closed and whether that interrupted a catch-up; repeats must agree."""
     found: dict[int, tuple[int, bool]] = {}
     for one in partials(machine.sent):
         assert found.setdefault(one.start_ms, (one.closed_ms, one.interrupted)) == (one.closed_ms, one.interrupted)
@@ -329,7 +329,7 @@ def test_views_with_other_catch_ups_share_no_windows() -> None:
 
 
 def test_window_is_interrupted_if_it_was_in_one_source_partition() -> None:
-    """Where the source is not keyed by user; and the clock of each source partition catches up for itself."""
+    """The source is not keyed by user, and the clock of each source partition catches up separately."""
     machine = Machine()
     one = users_counter(0, views=[by_the_wall()], source_partitions=2)
     machine.carry_out(one.load(machine))
@@ -357,7 +357,7 @@ def test_window_is_interrupted_if_it_was_in_one_source_partition() -> None:
 
 
 def test_new_definition_of_a_view_goes_on_with_the_catch_up() -> None:
-    """What producers held back may belong to its windows, too."""
+    """Records that producers held back may belong to its windows, too."""
     machine, whole = Machine(), by_the_wall()
     one = loaded(machine, whole)
     machine.carry_out(one.ticks([1000, 61_000]))

@@ -381,7 +381,7 @@ def test_nesting_is_bounded_whatever_stack_is_left(opening: bytes, closing: byte
         assert at_depth(frames, lambda: refused(MAX_NESTING + 1)) == (True, True)
 
 
-def test_brackets_in_texts_are_no_nesting() -> None:
+def test_brackets_in_texts_do_not_nest() -> None:
     value = b'{"page":"a","at":5,"more":"' + b'[\\"{' * 1000 + b'"}'
     assert not EventDecoder(EventFormat(("page",), None, "at", "ms")).decode([Entry(0, b"u", value)]).refused
     flat = b'{"page":"a","at":5,"more":[' + b",".join([b"[]"] * 1000) + b"]}"

@@ -92,7 +92,7 @@ def test_refused_record_stays_refused_when_read_again(make: Callable[[], Partiti
 
 
 def test_other_chunks_do_not_change_a_stored_outcome() -> None:
-    """After a crash the records come in other chunks; those behind the stored outcome are asked about."""
+    """After a crash the records come in other chunks; those after the stored outcome are asked about."""
     outcomes = SchemaOutcomes("visits", is_keyed=True)
     outcomes.learn(BEFORE)
     _, rows = outcomes.settle(RECORDS)
