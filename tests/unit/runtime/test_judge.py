@@ -337,6 +337,22 @@ async def test_next_posting_replaces_one_that_waits_for_a_right(crew: Crew, righ
     assert not worker.problem
 
 
+async def test_worker_starts_while_settings_wait_for_a_right(crew: Crew, rights: Rights) -> None:
+    """It goes on by the accepted settings, as running workers do, and judges the others once it has the right."""
+    rights.lacking = {2}
+    await crew.post_finer(3)
+    began = await prepare(crew.plan, crew.client, lambda: KEY_ID, now_ms=lambda: START)
+    assert began.plan.settings == 1
+    worker = crew.workers[0]
+    await worker.advance()
+    assert worker.problem
+    assert not worker.is_blocked
+    rights.lacking = set()
+    await worker.advance()
+    assert await crew.states() == ["accepted", "accepted"]
+    assert worker.plan.settings == 2
+
+
 async def test_long_reason_fits_in_a_verdict(crew: Crew) -> None:
     log = SettingsLog(crew.plan, crew.client)
     await log.read()
