@@ -177,6 +177,13 @@ class SettingsHistory:
         """The number that the next posted settings get."""
         return len(self.posted) + 1
 
+    def is_in_use(self, number: int) -> bool:
+        """Return True if settings are accepted and cannot be taken back any more.
+
+        Refused settings never are, even if a worker has used later ones.
+        """
+        return number <= self.used and self.state(number) == "accepted"
+
     def state(self, number: int) -> str:
         """Return the state of the settings with a number: `accepted`, `refused` or `waiting`."""
         verdict = self.verdicts.get(number)

@@ -76,8 +76,14 @@ def why_all_windows(views: Sequence[ViewPlan], *, ordered: bool) -> str:
     """
     if not ordered:
         return "the rows are not in order of time; sort them"
-    found = ((view.name, _why_dependent(view)) for view in views)
+    found = ((view.name, _why_dependent(view) or _closes_out_of_order(view, views)) for view in views)
     return next((f"{reason} (view {name})" for name, reason in found if reason), "")
+
+
+def _closes_out_of_order(view: ViewPlan, views: Sequence[ViewPlan]) -> str:
+    """Return what makes windows of a ledger close, and so be charged, in another order than they end."""
+    graces = {one.window.grace_ms for one in views if one.ledger.fingerprint == view.ledger.fingerprint}
+    return "windows of views of one ledger have different graces" if len(graces) > 1 else ""
 
 
 def _why_dependent(view: ViewPlan) -> str:

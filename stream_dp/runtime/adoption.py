@@ -228,7 +228,7 @@ class Adoption:
 
     async def _state_use(self, number: int) -> bool:
         """State that this worker uses settings, unless one has stated that; return whether it may use them."""
-        if self._log.history.used >= number:
+        if self._log.history.is_in_use(number):
             return True
         try:
             return await self._outage.patiently(lambda: self._log.state_use(number))

@@ -11,7 +11,7 @@ import msgspec
 from stream_dp.config.forecast import backlog_faults
 from stream_dp.config.plan import Plan
 from stream_dp.control.editions import first_record
-from stream_dp.errors import ClockError, ConfigError
+from stream_dp.errors import AccessError, ClockError, ConfigError
 from stream_dp.runtime.clock import Clock, Tick, apart, wall_clock_ms
 from stream_dp.runtime.construction import explain_unplannable, plan_settings
 from stream_dp.runtime.factory import Settled
@@ -80,8 +80,14 @@ async def prepare(
         known = history.accepted
         if history.waiting and (not known or await _has_no_workers(plan, client)):
             # A worker that begins meanwhile states that it uses the former settings. Then this verdict does not count.
-            await settings.judge(await judge(history, plan, client, now, key_id() if known else None))
-            continue
+            try:
+                await settings.judge(await judge(history, plan, client, now, key_id() if known else None))
+                continue
+            except AccessError as error:
+                if not known:
+                    raise
+                # The accepted settings stay in effect. `Adoption` tries again until this account has the right.
+                log.warning("settings %d cannot be looked at yet: %s", history.waiting[0].number, error)
         try:
             holding = await asyncio.to_thread(plan_settings, known or [first], plan)
         except ConfigError as error:

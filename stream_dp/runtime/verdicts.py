@@ -31,6 +31,9 @@ from stream_dp.runtime.strict_noise import find_late_views
 LEAST_LEAD_MS = 10_000
 """Shortest time from acceptance to the first changed window of a view with `clock: wall`, so that every worker knows
 the settings before that window begins."""
+MAX_REASON_CHARS = 10_000
+"""Longest reason in a verdict. Thousands of faults would not fit in one record, and settings without a verdict hold up
+all later ones."""
 
 
 async def judge(
@@ -55,7 +58,8 @@ async def judge(
         counted: the plan that this worker counts by; None: no worker runs, so no window has closed since.
 
     Raises:
-        AccessError: this account may not read a public list. This is no reason to refuse the settings.
+        AccessError: this account may not read a public list. This is a reason to refuse the settings only if others
+            were posted after them.
         ConfigError: settings that workers have used cannot be planned here, so this worker can judge no others.
         BrokerError: the broker refuses something.
     """
@@ -83,7 +87,13 @@ async def judge(
         if key_id is not None:
             await check_claimable(plan, client, key_id)
     except ConfigError as error:
-        reason = describe_faults(error)
+        reason = _cut(describe_faults(error))
+        latest_ms = None
+    except AccessError as error:
+        # They wait until the right is granted. But then nothing else could replace them.
+        if len(history.waiting) == 1:
+            raise
+        reason = _cut(f"others were posted before they could be looked at: {error}")
         latest_ms = None
     return Verdict(posted.number, now_ms, reason, latest_ms, history.decisions)
 
@@ -136,8 +146,13 @@ async def take_back(history: SettingsHistory, local: Plan, error: AccessError | 
         raise explain_unplannable(number, history.used, ConfigError(reason))
     if history.in_use:
         await asyncio.to_thread(plan_accepted, history.in_use, history.used, local)
-    words = f"they were taken back before any worker used them: {reason}"
+    words = _cut(f"they were taken back before any worker used them: {reason}")
     return Verdict(number, now_ms, words, seen=history.decisions, takes_back=True)
+
+
+def _cut(reason: str) -> str:
+    """Return a reason that fits in a record."""
+    return reason if len(reason) <= MAX_REASON_CHARS else f"{reason[: MAX_REASON_CHARS - 3]}..."
 
 
 def _change_faults(before: Plan, plan: Plan, latest_ms: int | None, now_ms: int) -> Iterator[Fault]:

@@ -77,7 +77,8 @@ class SchemaOutcomes:
             The records, with a refusal in place of each that has no known schema; and the rows to store before any of
             them is counted.
         """
-        if not self._schemas:
+        # If all records of a chunk were refused when it was read before, the registry was not asked about any.
+        if not self._schemas and not self._is_settled(records):
             return records, []
         refused = self._refused_before(records)
         new = self._missing(records)

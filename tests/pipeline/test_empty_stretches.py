@@ -36,6 +36,8 @@ SECOND_VIEW = """views:
 """
 PERIODS = ("period: 366d", "period: 3m, start: 2024-01-01T00:00:00Z")
 TWO_VIEWS = ("views:\n", SECOND_VIEW)
+LONGER_GRACE = ("views:\n", SECOND_VIEW.replace("grace: 10s", "grace: 3m"))
+"""The windows of the second view close, and are charged, after later ones of the first."""
 
 
 def budget(epsilon: int) -> tuple[str, str]:
@@ -164,6 +166,7 @@ async def test_rows_without_order_are_all_replayed(tmp_path: Path, monkeypatch: 
         (TWO[0], "the cost of a window depends on its noise"),
         (UNLOCKING, "released windows are sharpened later"),
         (("items_per_user: 2", "items_per_user: 2\n    when_short: coarser"), "windows get coarser levels"),
+        (LONGER_GRACE, "windows of views of one ledger have different graces"),
     ],
 )
 def test_views_whose_windows_depend_on_others_are_replayed_whole(

@@ -533,3 +533,43 @@ async def test_dead_letters_without_a_topic_are_only_counted(
         return len(await app.dead_letters()) >= 1
 
     await app.eventually(is_written)
+
+
+@in_memory
+@pytest.mark.parametrize("budget", ["100", "11"])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_window_that_expires_while_its_topic_seems_deleted_is_deleted_there(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, restarts: bool, budget: str
+) -> None:
+    """The topic has the same records as that of an audience whose topic was there all the time."""
+    monkeypatch.setattr(assembly, "LOOK_SECONDS", 1000)
+    app = await launch(("retention: 1d", "retention: 2m"), ('epsilon: "100"', f'epsilon: "{budget}"'))
+    made = Running(app)
+    await made.publish(0, 2)
+    await app.start()
+    await app.wait_for_releases(made.view.name, 2)
+    other = Topics.of(app.plan).release(made.view.name, "internal")
+
+    async def ids(topic: str) -> list[bytes]:
+        return sorted(key.rpartition(b"/")[2] for key in await stamped(app, topic))
+
+    async def is_window_gone() -> bool:
+        return str(made.start).encode() not in await ids(other)
+
+    assert app.worker is not None
+    app.worker.host.release_topics.look({}, [made.topic])
+    await made.publish(2, 7)
+    await app.eventually(is_window_gone)
+    await asyncio.sleep(1)  # until nothing of the window is left in the table
+    if restarts:
+        await app.stop()
+        await app.start()
+    else:
+        app.worker.host.release_topics.look(await app.client.describe([made.topic]), [made.topic])
+    await app.eventually(lambda: is_whole(app))
+    await made.publish(7, 8)
+
+    async def are_alike() -> bool:
+        return await ids(made.topic) == await ids(other)
+
+    await app.eventually(are_alike, 20)

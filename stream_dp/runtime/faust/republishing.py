@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from stream_dp.config.plan import ViewPlan
 from stream_dp.control.republications import Republication
+from stream_dp.errors import AccessError, BrokerError
 from stream_dp.releases.republication import (
     WrittenAgain,
     announced_keys,
@@ -180,6 +181,7 @@ class Republisher:
             owner = table.owner(partition)
             written = WrittenAgain()
             await self._write_kept(partition, owner, topic, topic_id, written)
+            written.found(await self._read_keys(topic))
             async with host.publishing:
                 await host.settle(partition, owner)
                 await self._write_kept(partition, owner, topic, topic_id, written)
@@ -198,6 +200,28 @@ class Republisher:
                 raise
         finally:
             self._writing.discard(topic)
+
+    async def _read_keys(self, topic: str) -> set[bytes]:
+        """Return the keys of all records in a topic that is being written.
+
+        It may have records of windows that expired while nothing was written to it: a worker that wrote it was stopped,
+        or the topic was only thought to be deleted. No former owner of the partition writes to it any more.
+
+        Raises:
+            _AbandonedError: the topic was deleted, or the broker does not answer.
+        """
+        keys: set[bytes] = set()
+        try:
+            async for record in self._client.follow([topic], until_end=True, foreign=True):
+                if record.value is None:
+                    keys.discard(record.key)
+                else:
+                    keys.add(record.key)
+        except AccessError as error:  # `stream-dp acl` lists the right, but publishing does not need it
+            log.warning("records in topic %s that have expired may stay there: %s", topic, error)
+        except BrokerError as error:
+            raise _AbandonedError from error
+        return keys
 
     async def _write_kept(
         self,

@@ -132,7 +132,7 @@ class SettingsLog:
             number: number of accepted settings that were read.
 
         Returns:
-            True if the statement counts. If it does not, the settings were taken back first.
+            True if these settings are in use now. If not, they were taken back first.
 
         Raises:
             StateError: a transaction is open in the control topic, so the statement could not be read.
@@ -140,7 +140,7 @@ class SettingsLog:
         """
         await self._client.check_decided([self.place])
         await self._write(USES, number, encode_decision(Use(number)))
-        return self.history.used >= number
+        return self.history.is_in_use(number)
 
     async def _write(self, prefix: bytes, number: int, value: bytes) -> None:
         key = prefix + f"{number}/{uuid.uuid4()}".encode()

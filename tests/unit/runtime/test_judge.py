@@ -26,7 +26,7 @@ from stream_dp.runtime.kafka.outages import Outage
 from stream_dp.runtime.kafka.ownership import Claim, Life, encode_claim
 from stream_dp.runtime.kafka.topics import Topics
 from stream_dp.runtime.settled import prepare
-from stream_dp.runtime.verdicts import judge
+from stream_dp.runtime.verdicts import MAX_REASON_CHARS, judge
 from stream_dp.testing import plan_from
 from stream_dp.version import STATE_FORM
 from tests.support.visits import MINUTE
@@ -320,6 +320,52 @@ async def test_newer_settings_end_the_wait_for_a_right(crew: Crew, rights: Right
     assert await crew.states() == ["accepted", "refused", "accepted"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_next_posting_replaces_one_that_waits_for_a_right(crew: Crew, rights: Rights, restarts: bool) -> None:
+    rights.lacking = {2}
+    await crew.post_finer(3)
+    worker = crew.workers[0]
+    await worker.advance()
+    assert worker.problem
+    assert await crew.states() == ["accepted", "waiting"]
+    await crew.post_finer(5)
+    if restarts:
+        await prepare(crew.plan, crew.client, lambda: KEY_ID, now_ms=lambda: START)
+    await worker.advance()
+    assert await crew.states() == ["accepted", "refused", "accepted"]
+    assert worker.plan.settings == 3
+    assert not worker.problem
+
+
+async def test_worker_starts_while_settings_wait_for_a_right(crew: Crew, rights: Rights) -> None:
+    """It goes on by the accepted settings, as running workers do, and judges the others once it has the right."""
+    rights.lacking = {2}
+    await crew.post_finer(3)
+    began = await prepare(crew.plan, crew.client, lambda: KEY_ID, now_ms=lambda: START)
+    assert began.plan.settings == 1
+    worker = crew.workers[0]
+    await worker.advance()
+    assert worker.problem
+    assert not worker.is_blocked
+    rights.lacking = set()
+    await worker.advance()
+    assert await crew.states() == ["accepted", "accepted"]
+    assert worker.plan.settings == 2
+
+
+async def test_long_reason_fits_in_a_verdict(crew: Crew) -> None:
+    log = SettingsLog(crew.plan, crew.client)
+    await log.read()
+    posted = broken(next_record((), crew.plan, {}, {}, START, number=2))
+    (view,) = posted.sections["views"].values()
+    views = {f"v{number}": view for number in range(300)}
+    assert await log.post(replace(posted, sections={**posted.sections, "views": views}))
+    await crew.workers[0].advance()
+    history = await read_history(crew.plan, crew.client)
+    assert history.state(2) == "refused"
+    assert len(history.reason(2)) == MAX_REASON_CHARS
+
+
 async def test_list_of_a_former_definition_refuses_no_later_settings(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +400,30 @@ async def test_settings_that_are_taken_back_during_adoption_are_not_used(
     assert worker.plan.settings == 1
     assert not worker.is_blocked
     assert await crew.states() == ["accepted", "refused"]
+
+
+async def test_use_of_later_settings_is_no_use_of_those_taken_back(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a worker reads lists, the settings are taken back, and another worker uses the next ones."""
+    await crew.post_finer(3)
+    await crew.decide(Verdict(2, START))
+
+    async def overtaken(plan: Plan, client: Any) -> Any:
+        read_lists_by(monkeypatch, read_lists)
+        await crew.decide(Verdict(2, START, "taken back", takes_back=True))
+        await crew.post_finer(5)
+        await crew.decide(Verdict(3, START), Use(3))
+        return await read_lists(plan, client)
+
+    read_lists_by(monkeypatch, overtaken)
+    taken: list[int] = []
+    worker = crew.workers[0]
+    worker._take = lambda settled: taken.append(settled.plan.settings)
+    await worker.advance()
+    assert worker.is_blocked
+    monkeypatch.setattr("stream_dp.runtime.adoption.RETRY_SECONDS", 0.0)
+    await worker.advance()
+    assert taken == [3]
+    assert await crew.states() == ["accepted", "refused", "accepted"]
 
 
 async def test_use_of_settings_is_stated_before_parts_are_made_with_them(crew: Crew) -> None:

@@ -91,6 +91,31 @@ def test_refused_record_stays_refused_when_read_again(make: Callable[[], Partiti
     assert refused_twice
 
 
+@pytest.mark.parametrize("make", [counter, rekeyer])
+def test_chunk_of_refused_records_alone_is_read_again(make: Callable[[], PartitionCounter | Rekeyer]) -> None:
+    """No schema has to be asked for then, wherever the crash happened."""
+    some = RECORDS[1:2]
+    for cut in count():
+        machine = Machine()
+        one = make()
+        machine.carry_out(one.load(machine))
+        machine.cut_after = cut
+        one.learn({header(2): unknown_schema})
+        try:
+            machine.carry_out(one.chunk(some, 1))
+        except CutError:
+            again = make()
+            machine.carry_out(again.load(machine))
+            wanted = again.schema_outcomes.headers(some)
+            again.learn(dict.fromkeys(wanted, unknown_schema))
+            machine.carry_out(again.chunk(some, 1))
+        else:
+            break
+        letters = {message.value for message in machine.sent if message.topic == LETTERS}
+        assert letters == {b"0/1/unknown_schema"}
+    assert cut > 1
+
+
 def test_other_chunks_do_not_change_a_stored_outcome() -> None:
     """After a crash the records come in other chunks; those after the stored outcome are asked about."""
     outcomes = SchemaOutcomes("visits", is_keyed=True)
