@@ -87,14 +87,14 @@ class OneWorker:
             send=self.send,
         )
         plan = SimpleNamespace(settings=1, partitions=1, views={})
-        adoption: Any = SimpleNamespace(plan=plan, place=CONTROL, catch_up=self.catch_up)
+        adoption: Any = SimpleNamespace(plan=plan, place=CONTROL, is_blocked=False, advance=self.advance)
         self.timers = Timers(app, host, self.broker, adoption, clock)  # type: ignore[arg-type]
         self.clock = clock
 
     def assignment(self) -> set[TP]:
         return {TICKS} if self.broker.owner == self.number else set()
 
-    async def catch_up(self, end: int | None) -> bool:
+    async def advance(self, end: int | None) -> bool:
         return False
 
     async def send(self, messages: Sequence[Message]) -> list[int]:
