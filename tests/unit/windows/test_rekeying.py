@@ -71,9 +71,10 @@ def users_counter(
     life: int = 1,
     spill_stores: Callable[[], SpillStore] | None = None,
     memory: int = 1 << 30,
-    views: Sequence[CountedView] = VIEWS,
+    views: Sequence[CountedView] = (),
     source_partitions: int = PARTITIONS,
 ) -> RekeyedCounter:
+    views = views or VIEWS  # not a default: a test replaces it
     return RekeyedCounter(
         CountedPartition("visits", at),
         views,
