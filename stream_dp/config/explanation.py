@@ -466,11 +466,11 @@ def _view_warnings(view: ViewPlan, plan: Plan) -> Iterator[str]:
 
 
 DELIVERY_MS = 120_000
-"""How long producers usually try to deliver a record: the default of `delivery.timeout.ms` in Java."""
+"""Time for which producers usually try to deliver a record: the default of `delivery.timeout.ms` in Java."""
 
 
 def _short_wait(view: ViewPlan) -> Iterator[str]:
-    """Warn if windows close before a producer that is cut off gives up.
+    """Yield a warning if windows close before a producer that is cut off gives up.
 
     If only that producer is cut off, ticks continue: there is no silence and no catch-up. Watermarks are not affected:
     their writer knows what was delivered.

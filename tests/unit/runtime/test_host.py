@@ -114,7 +114,7 @@ class Unanswered(SourceSchemas):
         """It asks nobody."""
         self.answers = asyncio.Event()
 
-    async def find(self, wanted: Set[bytes], *, age_s: float = 0.0) -> dict[bytes, Any]:
+    async def find_readers(self, wanted: Set[bytes], *, age_s: float = 0.0) -> dict[bytes, Any]:
         await self.answers.wait()
         return {b"known": None}
 
