@@ -529,6 +529,7 @@ class Plan:
         settings: number of the posted settings that it goes by (`stream_dp.control.editions`); 0 for those of a file.
         disclosed_ms: by view and audience, when the settings were accepted that last changed what it may see, by the
             broker's clock.
+        joined_ms: by view and audience, when the settings were accepted that last added it, by the broker's clock.
         registry: where the schemas of sources in Avro are; None where nothing is said.
         serve: who may read at the gateway.
         readers: file of the tokens of readers, for the gateway; None: there are none.
@@ -557,6 +558,7 @@ class Plan:
     folder: Path = field(default=Path(), compare=False)
     settings: int = 0
     disclosed_ms: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
+    joined_ms: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
 
     @property
     def newest(self) -> Mapping[str, ViewPlan]:

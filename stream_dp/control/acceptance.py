@@ -128,7 +128,7 @@ class SettingsHistory:
     decisions: int = 0
 
     @classmethod
-    def of(cls, records: Iterable[Posted | Verdict | Use]) -> SettingsHistory:
+    def from_records(cls, records: Iterable[Posted | Verdict | Use]) -> SettingsHistory:
         """Return the history that control records add up to.
 
         Args:

@@ -207,6 +207,7 @@ def plan_holding(known: Sequence[Posted], local: Plan) -> Plan:
         raw={**local.raw, **last.sections},
         settings=last.number,
         disclosed_ms=_disclosed_ms(known),
+        joined_ms=_joined_ms(known),
     )
 
 
@@ -223,6 +224,18 @@ def _disclosed_ms(known: Sequence[Posted]) -> dict[str, dict[str, int]]:
         for view, audience in before.keys() | now.keys():
             if before.get((view, audience)) != now.get((view, audience)):
                 found.setdefault(view, {})[audience] = record.accepted_ms
+        before = now
+    return found
+
+
+def _joined_ms(known: Sequence[Posted]) -> dict[str, dict[str, int]]:
+    """Return when settings were accepted that last added an audience to a view, by view and audience."""
+    found: dict[str, dict[str, int]] = {}
+    before: Collection[tuple[str, str]] = ()
+    for record in known:
+        now = _shown(record.sections).keys()
+        for view, audience in now - before:
+            found.setdefault(view, {})[audience] = record.accepted_ms
         before = now
     return found
 

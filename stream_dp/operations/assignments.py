@@ -25,7 +25,7 @@ def tuned(before: Plan, view: str, assignments: Sequence[str]) -> Plan:
             `views.VIEW...`. Without a value a setting, level or view is removed.
 
     Raises:
-        ConfigError: there is no such view, an assignment is wrong, or the outcome is no valid configuration.
+        ConfigError: there is no such view, an assignment is wrong, or the result is not a valid configuration.
     """
     return build_plan(assigned(before, view, assignments), before.folder)
 
@@ -107,7 +107,8 @@ def _value(assignment: str, text: str) -> Data:
     try:
         read, faults = parse_yaml(f"value: {text}")
     except ConfigError:
-        read, faults = {}, []
+        read = {}
+        faults = []
     if faults or read.keys() != {"value"}:
         raise ConfigError("the value cannot be read as YAML; quote it for the shell", assignment)
     return _exact(read["value"])

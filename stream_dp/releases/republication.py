@@ -69,7 +69,7 @@ class WrittenAgain:
         self._announcements: dict[bytes | None, tuple[int, bytes | None]] = {}
         """By key, the slot and the value that were written last."""
         self._records: set[KeptRecord] = set()
-        self._found: set[bytes] = set()
+        self._present: set[bytes] = set()
         self._keys: set[bytes | None] = set()
         """Keys of all that the topic is to have, by the last pass."""
 
@@ -96,14 +96,14 @@ class WrittenAgain:
         self._keys.update(one.key for one in kept)
         return fresh
 
-    def found(self, keys: Collection[bytes]) -> None:
+    def note_present(self, keys: Collection[bytes]) -> None:
         """Note the keys of all records that the topic has after a pass, also of those that others wrote."""
-        self._found = {*keys}
+        self._present = {*keys}
 
     @property
     def over(self) -> list[bytes]:
         """The keys of what the topic has, and expired or was taken back since."""
-        written = {*(one.key for one in self._records), *self._announcements, *self._found}
+        written = {*(one.key for one in self._records), *self._announcements, *self._present}
         return sorted(key for key in written - self._keys if key is not None)
 
 

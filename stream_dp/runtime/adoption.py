@@ -97,7 +97,7 @@ class Adoption:
 
     @property
     def plan(self) -> Plan:
-        """The plan that it goes by."""
+        """The plan in use."""
         return self._settled.plan
 
     @property

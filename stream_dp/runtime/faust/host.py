@@ -266,12 +266,12 @@ class Host(Carrier):
         is_rekeyed = chunk.topic in self._sources and self._sources[chunk.topic].key_field is not None
         give_way = self._giving_way(chunk.partition, [chunk.topic], COUNTS, str(schemas.registry))
         if is_rekeyed:  # The worker that passed them on knew their schemas.
-            return await schemas.asked(headers(events_in(chunk.records)), give_way)
+            return await schemas.wait_for_readers(headers(events_in(chunk.records)), give_way)
         fresh = chunk.records
         if fresh and fresh[0].offset < part.next_offset:
             fresh = [record for record in fresh if record.offset >= part.next_offset]
         age_s = (self.clock_ms() - chunk.now_ms) / 1000  # the tick was made when they were in the log
-        return await schemas.asked(part.schema_outcomes.headers(fresh), give_way, age_s=age_s)
+        return await schemas.wait_for_readers(part.schema_outcomes.headers(fresh), give_way, age_s=age_s)
 
     def _giving_way(
         self, partition: int, topics: Collection[str], name: str, what: str

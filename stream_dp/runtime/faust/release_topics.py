@@ -19,8 +19,9 @@ If a claimed topic exists with another id than that in its row, the owner of the
 it, with the time of its slot, and then stores the id (`Republisher`). If the worker crashes before that, it starts
 again with the first record, with the same bytes.
 
-When the application itself gave a topic up, and created it again because its audience is back, the row has the time at
-which this was noticed. Records that left before are not written: their retention is over, or an operator deleted them.
+If the application itself gave a topic up, and created it again because its audience is back, the row has the time at
+which the settings were accepted that brought the audience back. Records with an earlier slot are not written: their
+retention is over, or an operator deleted them.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
     written_id: str = ""
     """The id of the topic that every record was written to; empty once records were left out."""
     ended: int = 0
-    """The last life that the application itself ended, as in `ownership.Life`, when the row was stored."""
+    """The last life before this topic that the application itself ended, as in `ownership.Life`."""
     begins_ms: int = 0
     """Records whose slot is before this time are not in the topic."""
 
@@ -122,7 +123,7 @@ class ReleaseTopics:
         claims: Mapping[str, Life],
         present: Mapping[str, TopicState],
         rows: Rows,
-        now_ms: int,
+        joined_ms: Mapping[str, Mapping[str, int]],
     ) -> list[Row]:
         """Load the release topics of a partition.
 
@@ -132,7 +133,7 @@ class ReleaseTopics:
             claims: the topics that the application has claimed.
             present: the claimed release topics of the views that exist.
             rows: the rows of the releases table.
-            now_ms: the clock by which records leave.
+            joined_ms: when the settings were accepted that last added an audience, by view and audience.
 
         Returns:
             The rows to store, before any record leaves.
@@ -140,11 +141,16 @@ class ReleaseTopics:
         before = self.stopped
         found: dict[str, TopicRow] = {}
         fresh: list[Row] = []
+        joined = {
+            self._topic(view, audience): time_ms
+            for view, audiences in joined_ms.items()
+            for audience, time_ms in audiences.items()
+        }
         for topic in self.names(views):
             life = claims.get(topic)
             stored = rows.get(TOPIC + text(topic))
             former = None if stored is None else decode(TopicRow, stored)
-            found[topic] = _loaded_row(former, life, now_ms)
+            found[topic] = _loaded_row(former, life, joined.get(topic, 0))
             if found[topic] != former:
                 fresh.append(found[topic].encode_row(topic))
             self._read_by.pop(topic, None)  # an audience that was taken out misses nothing
@@ -271,7 +277,7 @@ class ReleaseTopics:
         ]
 
 
-def _loaded_row(former: TopicRow | None, life: Life | None, now_ms: int) -> TopicRow:
+def _loaded_row(former: TopicRow | None, life: Life | None, joined_ms: int) -> TopicRow:
     """Return the row of a topic from the stored one and the claim."""
     if former is None:
         if life is None:
@@ -279,4 +285,6 @@ def _loaded_row(former: TopicRow | None, life: Life | None, now_ms: int) -> Topi
         return TopicRow("" if life.is_given_up else life.id, life.ended)
     if life is None or life.ended <= former.ended:
         return former
-    return TopicRow("", life.ended, now_ms)
+    if life.is_given_up:  # Its audience is not back yet.
+        return replace(former, written_id="")
+    return TopicRow("", life.ended, joined_ms)

@@ -90,7 +90,8 @@ class Republisher:
         names = self._topics.names(views)
         named = [topic for topic in names if topic in lives and not lives[topic].is_given_up]
         present = await self._app.outage.patiently(lambda: self._client.describe(named))
-        return self._topics.load(partition, views, lives, present, self._table.rows(partition), self._host.clock_ms())
+        rows = self._table.rows(partition)
+        return self._topics.load(partition, views, lives, present, rows, self._host.plan.joined_ms)
 
     async def _read_claims(self) -> Mapping[str, Life]:
         owners = self._host.topics.owners.name
@@ -181,7 +182,7 @@ class Republisher:
             owner = table.owner(partition)
             written = WrittenAgain()
             await self._write_kept(partition, owner, topic, topic_id, written)
-            written.found(await self._read_keys(topic))
+            written.note_present(await self._read_keys(topic))
             async with host.publishing:
                 await host.settle(partition, owner)
                 await self._write_kept(partition, owner, topic, topic_id, written)

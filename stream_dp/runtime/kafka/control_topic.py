@@ -50,7 +50,7 @@ class SettingsLog:
     @property
     def history(self) -> SettingsHistory:
         """The settings and what was decided on them, as far as they were read."""
-        return SettingsHistory.of(self._records)
+        return SettingsHistory.from_records(self._records)
 
     async def read(self, end: int | None = None) -> bool:
         """Read what is new up to where the topic ends now. A topic that is not there yet holds none.

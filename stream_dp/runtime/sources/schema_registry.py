@@ -236,10 +236,10 @@ class SourceSchemas:
         if form != self._form:
             self._form, self._known = form, {}
 
-    async def asked(
+    async def wait_for_readers(
         self, wanted: Set[bytes], give_way: Callable[[], Awaitable[None]], *, age_s: float = 0.0
     ) -> Schemas:
-        """Ask as `find_readers` does, but give way to a stop or a rebalance: both wait for the chunks of agents.
+        """Return what `find_readers` does, but give way to a stop or a rebalance: both wait for the chunks of agents.
 
         Args:
             wanted: as of `find_readers`.

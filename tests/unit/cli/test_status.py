@@ -390,7 +390,7 @@ def under(plan: Plan, known: list[Posted], *workers: WorkerStatus) -> Summary:
 
 def accepted(known: list[Posted]) -> SettingsHistory:
     verdicts = [Verdict(one.number, one.at_ms) for one in known]
-    return SettingsHistory.of([*known, *verdicts, Use(known[-1].number)])
+    return SettingsHistory.from_records([*known, *verdicts, Use(known[-1].number)])
 
 
 def counted(settings: int, searches_from: int) -> list[WorkerStatus]:
@@ -472,7 +472,7 @@ def test_refused_and_waiting_settings_are_problems(visits: Plan) -> None:
     plan = plan_holding(known[:1], visits)
 
     def found(*verdicts: Verdict | Use) -> Summary:
-        history = SettingsHistory.of([*known, Verdict(1, 0), Use(1), *verdicts])
+        history = SettingsHistory.from_records([*known, Verdict(1, 0), Use(1), *verdicts])
         said = {one.instance: one for one in workers}
         partitions = {number: part for one in workers for number, part in one.partitions.items()}
         return summary(plan, Reports(NOW, said, partitions, frozenset(), NO_GROUP, (), history))

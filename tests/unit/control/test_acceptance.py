@@ -23,7 +23,7 @@ RECORDS = [Posted(number, {}, {}, {}, {}, 0) for number in range(1, 5)]
 
 def states(*decisions: Verdict | Use) -> list[str]:
     """The states of four posted settings after some decisions."""
-    found = SettingsHistory.of([*RECORDS, *decisions])
+    found = SettingsHistory.from_records([*RECORDS, *decisions])
     return [found.state(number) for number in range(1, 5)]
 
 
@@ -35,7 +35,7 @@ def test_first_verdict_on_a_number_counts() -> None:
     accepts = [Verdict(number, 0) for number in range(5)]
     refuses = [Verdict(number, 0, "why") for number in range(5)]
 
-    found = SettingsHistory.of([*RECORDS, accepts[1], refuses[1], refuses[2], accepts[2], accepts[3]])
+    found = SettingsHistory.from_records([*RECORDS, accepts[1], refuses[1], refuses[2], accepts[2], accepts[3]])
     assert found.accepted == [RECORDS[0], RECORDS[2]]
     assert found.waiting == [RECORDS[3]]
     assert [found.state(number) for number in range(1, 5)] == ["accepted", "refused", "accepted", "waiting"]
@@ -45,8 +45,8 @@ def test_first_verdict_on_a_number_counts() -> None:
 
 def test_verdict_out_of_order_does_not_count() -> None:
     first, second, *_ = RECORDS
-    assert SettingsHistory.of([Verdict(1, 0), first]).waiting == [first]
-    assert SettingsHistory.of([first, second, Verdict(2, 0)]).waiting == [first, second]
+    assert SettingsHistory.from_records([Verdict(1, 0), first]).waiting == [first]
+    assert SettingsHistory.from_records([first, second, Verdict(2, 0)]).waiting == [first, second]
 
 
 def test_acceptance_that_is_appended_too_late_is_a_refusal() -> None:
@@ -70,7 +70,7 @@ def test_statement_of_use_is_read_back_as_it_was() -> None:
 def test_accepted_settings_that_no_worker_used_are_taken_back() -> None:
     before: list[Verdict | Use] = [Verdict(1, 0), Use(1), Verdict(2, 0)]
     assert states(*before, taken_back(2)) == ["accepted", "refused", "waiting", "waiting"]
-    found = SettingsHistory.of([*RECORDS, *before, taken_back(2), Use(2), Verdict(3, 0)])
+    found = SettingsHistory.from_records([*RECORDS, *before, taken_back(2), Use(2), Verdict(3, 0)])
     assert found.reason(2) == "broken"
     assert [one.number for one in found.accepted] == [1, 3]
     assert (found.used, [one.number for one in found.in_use]) == (1, [1])
@@ -94,7 +94,7 @@ def test_taking_back_needs_a_reason_and_an_acceptance() -> None:
 
 
 def test_statement_about_unaccepted_settings_does_not_count() -> None:
-    found = SettingsHistory.of([*RECORDS, Use(1), Verdict(1, 0, "why"), Use(1), Use(9)])
+    found = SettingsHistory.from_records([*RECORDS, Use(1), Verdict(1, 0, "why"), Use(1), Use(9)])
     assert (found.used, found.decisions) == (0, 1)
 
 
@@ -116,9 +116,9 @@ def decisions() -> list[Verdict | Use]:
 
 def check(log: Sequence[Verdict | Use]) -> None:
     """Follow a log record by record: what a worker uses stays accepted, and verdicts change in one way only."""
-    former = SettingsHistory.of(RECORDS)
+    former = SettingsHistory.from_records(RECORDS)
     for end in range(1, len(log) + 1):
-        found = SettingsHistory.of([*RECORDS, *log[:end]])
+        found = SettingsHistory.from_records([*RECORDS, *log[:end]])
         assert {one.number for one in former.in_use} <= {one.number for one in found.in_use}
         for number in former.verdicts:
             change = former.state(number), found.state(number)

@@ -102,3 +102,15 @@ def test_it_is_the_same_from_the_log_wherever_it_is_worked_out() -> None:
     known = (0, shop()), (3, shop(BOUND)), (5, shop())
     assert holding(*known) == holding(*known)
     assert [one.name for one in definitions(*known)] == ["pages", "pages@2", "pages@3"]
+
+
+def test_audience_joined_with_the_settings_that_last_added_it() -> None:
+    """A change of its level does not count, nor how many settings a worker took up at once."""
+    without = (AUDIENCES, "audiences: {public: coarse, staff: middle}")
+    raised = (AUDIENCES, "audiences: {partner: middle, public: coarse, staff: middle}")
+    known = [(0, shop()), (3, shop(without)), (5, shop()), (7, shop(raised))]
+    accepted_ms = {0: 10, 3: 20, 5: 30, 7: 40}
+    joined = {"public": 10, "staff": 10}
+    assert holding(*known[:2], accepted_ms=accepted_ms).joined_ms["pages"] == {**joined, "partner": 10}
+    assert holding(*known, accepted_ms=accepted_ms).joined_ms["pages"] == {**joined, "partner": 30}
+    assert holding(*known, accepted_ms=accepted_ms).disclosed_ms["pages"]["partner"] == 40

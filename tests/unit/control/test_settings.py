@@ -78,9 +78,9 @@ def test_the_first_of_a_number_holds_and_a_gap_ends_what_holds(planner: Planner)
     first = first_record(planner(), START)
     second, other, fourth = (replace_number(first, number, note) for number, note in ((2, "a"), (2, "b"), (4, "c")))
 
-    assert SettingsHistory.of([]).posted == []
-    assert SettingsHistory.of([second, first, other, fourth]).posted == [first, second]
-    assert SettingsHistory.of([second]).posted == []
+    assert SettingsHistory.from_records([]).posted == []
+    assert SettingsHistory.from_records([second, first, other, fourth]).posted == [first, second]
+    assert SettingsHistory.from_records([second]).posted == []
 
 
 def replace_number(posted: Posted, number: int, note: str) -> Posted:

@@ -30,7 +30,8 @@ PRESENT = {name: TopicState(f"id of {name}", 1) for name in NAMES}
 
 
 LIVES = {name: Life(state.id, 1) for name, state in PRESENT.items()}
-CLOCK_MS = 70
+AUDIENCE = next(iter(VIEW.audiences))
+JOINED_MS = {VIEW.view: {AUDIENCE: 70}}
 NO_ROWS = NoRows()
 
 
@@ -46,7 +47,7 @@ def loaded(
     present: Mapping[str, TopicState] = PRESENT,
 ) -> ReleaseTopics:
     topics = topics or ReleaseTopics(TOPICS.release)
-    topics.load(0, views, lives, present, rows, CLOCK_MS)
+    topics.load(0, views, lives, present, rows, JOINED_MS)
     return topics
 
 
@@ -122,15 +123,19 @@ def test_problem_names_the_remedy_of_its_reason() -> None:
 
 
 def test_given_up_topic_begins_again() -> None:
-    """Only records that leave from then on are written to it, also if it is created much later."""
+    """Only records that leave after its audience came back are written to it, however late a worker notices that."""
     topics = ReleaseTopics(TOPICS.release)
     given_up = {**LIVES, TOPIC: Life(ID, 1, 1)}
-    (fresh,) = topics.load(0, [VIEW], given_up, {}, rows_of_all(TopicRow(ID)), CLOCK_MS)
-    assert fresh == TopicRow("", 1, CLOCK_MS).encode_row(TOPIC)
+    (fresh,) = topics.load(0, [VIEW], given_up, {}, rows_of_all(TopicRow(ID)), JOINED_MS)
+    assert fresh == TopicRow("").encode_row(TOPIC)
 
     created = {**LIVES, TOPIC: Life("new", 2, 1)}
-    begun = machine([*(TopicRow(one.id).encode_row(name) for name, one in LIVES.items()), fresh])
-    assert topics.load(0, [VIEW], created, {**PRESENT, TOPIC: TopicState("new", 1)}, begun, CLOCK_MS + 1) == []
+    present = {**PRESENT, TOPIC: TopicState("new", 1)}
+    for row in (TopicRow(ID), TopicRow("")):  # nobody noticed that it was given up, or somebody did
+        (begun,) = topics.load(0, [VIEW], created, present, rows_of_all(row), {VIEW.view: {AUDIENCE: 90}})
+        assert begun == TopicRow("", 1, 90).encode_row(TOPIC)
+    later = {VIEW.view: {AUDIENCE: 120}}
+    assert topics.load(0, [VIEW], created, present, rows_of_all(TopicRow("", 1, 90)), later) == []
     assert topics.unwritten == [(0, TOPIC, "new")]
 
 
