@@ -93,7 +93,7 @@ class SourcePlan:
         partitions: number of partitions, the same for every source of an application.
         format: how values are written.
         user_field: field that must repeat the record key, None when the value does not carry the user. Fields are
-            names, or paths (`windows.paths`).
+            names, or paths (`windows.events.names_of`).
         time_field: field of the event time, None for the record's own timestamp.
         time_unit: unit of `time_field`: integer milliseconds, integer seconds, or RFC 3339 text. Where an Avro schema
             says what a time is, that holds.

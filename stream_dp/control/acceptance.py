@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace as replace_fields
 
+from stream_dp.control.control_records import decode_control
 from stream_dp.control.editions import Posted
-from stream_dp.windows.encoding import UNDECODABLE
 
 VERDICTS = b"verdicts/"
 """Prefix of the keys of verdicts on settings. Each verdict has a key of its own, so compaction keeps it."""
@@ -86,7 +85,7 @@ def decode_verdict(key: bytes | None, value: bytes | None, appended_ms: int) -> 
         value: of the record.
         appended_ms: its timestamp.
     """
-    verdict = _decode(key, value, VERDICTS, Verdict)
+    verdict = decode_control(key, value, VERDICTS, Verdict)
     if verdict is None:
         return None
     is_late = verdict.latest_ms is not None and appended_ms > verdict.latest_ms
@@ -96,19 +95,7 @@ def decode_verdict(key: bytes | None, value: bytes | None, appended_ms: int) -> 
 
 def decode_use(key: bytes | None, value: bytes | None) -> Use | None:
     """Return the statement of use that a control record holds, None if it holds something else."""
-    return _decode(key, value, USES, Use)
-
-
-Record = TypeVar("Record", Verdict, Use)
-
-
-def _decode(key: bytes | None, value: bytes | None, prefix: bytes, form: type[Record]) -> Record | None:
-    if key is None or value is None or not key.startswith(prefix):
-        return None
-    try:
-        return msgspec.json.decode(value, type=form)
-    except UNDECODABLE:
-        return None
+    return decode_control(key, value, USES, Use)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from stream_dp.config.file_schema import ENTRIES
 from stream_dp.config.plan import Edition, LedgerPlan, Plan, SharpenPlan, Unlock, ViewPlan
 from stream_dp.config.planner import build_plan
 from stream_dp.config.yaml_data import join
+from stream_dp.control.control_records import decode_control
 from stream_dp.errors import ConfigError, Fault
-from stream_dp.windows.encoding import MESSAGE_BYTES, UNDECODABLE
+from stream_dp.windows.encoding import MESSAGE_BYTES
 from stream_dp.windows.events import clash
 from stream_dp.windows.views import state_name
 
@@ -79,12 +80,7 @@ def encode_posted(posted: Posted) -> bytes:
 
 def decode_posted(key: bytes | None, value: bytes | None) -> Posted | None:
     """The settings that a control record holds, None if it holds something else."""
-    if key is None or value is None or not key.startswith(SETTINGS):
-        return None
-    try:
-        return msgspec.json.decode(value, type=Posted)
-    except UNDECODABLE:
-        return None
+    return decode_control(key, value, SETTINGS, Posted)
 
 
 def first_record(plan: Plan, now_ms: int) -> Posted:

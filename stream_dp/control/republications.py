@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stream_dp.windows.encoding import UNDECODABLE
+from stream_dp.control.control_records import decode_control
 
 REPUBLISH = b"republish/"
 
@@ -32,9 +32,4 @@ def read_republication(key: bytes | None, value: bytes | None) -> Republication 
     Returns:
         The order; None if the record is not such an order.
     """
-    if key is None or value is None or not key.startswith(REPUBLISH):
-        return None
-    try:
-        return msgspec.json.decode(value, type=Republication)
-    except UNDECODABLE:
-        return None
+    return decode_control(key, value, REPUBLISH, Republication)
